@@ -1,0 +1,249 @@
+"""The typed configuration: one TOML file, every key with a default, a unit and a line of help.
+
+Unknown keys, wrong types and values out of range are refused with the key and its line.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from core.errors import ConfigError
+from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
+Bytes = Annotated[int, Meta(ge=1, le=2**50)]
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+$")]
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class ServerSection(_Section, frozen=True):
+    """[server]"""
+
+    data_dir: Annotated[str, Meta(description="where everything is kept; default as in the README")] = ""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Annotated[
+        Literal["auto", "json", "console"], Meta(description="auto: JSON unless a terminal looks on")
+    ] = "auto"
+    grace_s: Annotated[Seconds, Meta(description="what running turns get at SIGTERM (in seconds)")] = 10.0
+
+
+class HubSection(_Section, frozen=True):
+    """[hub]"""
+
+    host: str = "127.0.0.1"
+    port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
+    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_turns: Annotated[
+        int, Meta(ge=1, le=100_000, description="turns at once on the whole server; more answer 429")
+    ] = 400
+    max_turns_per_user: Annotated[int, Meta(ge=1, le=32, description="more answer 429")] = 4
+
+
+class AdminSection(_Section, frozen=True):
+    """[admin]"""
+
+    host: str = "127.0.0.1"
+    port: Annotated[Port, Meta(description="metrics and health; 0 takes a free one")] = 8701
+
+
+class JailSection(_Section, frozen=True):
+    """[jail]"""
+
+    start: Annotated[Literal["exec"], Meta(description="how a worker is started")] = "exec"
+    python: Annotated[str, Meta(description="an interpreter that every uid may read")] = "/usr/bin/python3"
+    start_timeout_s: Annotated[Seconds, Meta(description="from start to handshake (in seconds)")] = 30.0
+    idle_s: Annotated[Seconds, Meta(description="a jail idle this long is drained (in seconds)")] = 600.0
+    max_alive: Annotated[int, Meta(ge=1, le=10_000, description="jails at once; more are refused")] = 500
+    uid_base: Annotated[
+        int,
+        Meta(
+            ge=100_000, le=2_000_000_000,
+            description="first host uid of ours when root: core, egress, then users from +1000",
+        ),
+    ] = 1_900_000_000  # fmt: skip
+    processes: Annotated[int, Meta(ge=8, le=4_096, description="RLIMIT_NPROC in a jail")] = 128
+    open_files: Annotated[int, Meta(ge=32, le=65_536, description="RLIMIT_NOFILE in a jail")] = 256
+    file_bytes: Annotated[Bytes, Meta(description="RLIMIT_FSIZE: one file's size in a jail")] = 256 << 20
+    address_bytes: Annotated[Bytes, Meta(description="RLIMIT_AS: one process's address space")] = 2 << 30
+    tmp_bytes: Annotated[Bytes, Meta(description="a jail's /tmp and /dev/shm, each")] = 64 << 20
+
+
+class ProviderSection(_Section, frozen=True, kw_only=True):
+    """[providers.NAME]; its key stands in the provider key file, which egress alone reads."""
+
+    kind: Literal["openai"] = "openai"
+    base_url: Annotated[Url, Meta(description="up to and with /v1")]
+    connect_s: Seconds = 10.0
+    first_byte_s: Annotated[Seconds, Meta(description="until the answer begins (in seconds)")] = 120.0
+    idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 60.0
+    max_answer_bytes: Bytes = 16 << 20
+
+
+class AgentSection(_Section, frozen=True):
+    """[agent]: the agent `assistant`, which everybody has, and what other agents start from."""
+
+    provider: Name = "builtin"
+    model: str = "assistant"
+    prompt: str = (
+        "You are a helpful assistant. You have a home directory of your own and tools that act in it. "
+        "Use them when they help, and say briefly what you did."
+    )
+    tools: tuple[Name, ...] = (
+        "list_files", "read_file", "write_file", "edit_file", "search_files", "run_command",
+        "run_python",
+    )  # fmt: skip
+    limits: Limits = Limits()
+
+
+class SessionsSection(_Section, frozen=True):
+    """[sessions]"""
+
+    log_bytes: Annotated[Bytes, Meta(description="a session's event log is cut to this")] = 8 << 20
+    log_age_s: Annotated[Seconds, Meta(description="and to events younger than this (in seconds)")] = 86_400.0
+    storage_threads: Annotated[int, Meta(ge=1, le=32)] = 2
+
+
+VerbMode = Literal["off", "ask", "on"]
+
+
+class Config(_Section, frozen=True):
+    """The whole file."""
+
+    server: ServerSection = ServerSection()
+    hub: HubSection = HubSection()
+    admin: AdminSection = AdminSection()
+    jail: JailSection = JailSection()
+    agent: AgentSection = AgentSection()
+    sessions: SessionsSection = SessionsSection()
+    providers: dict[Name, ProviderSection] = {}
+    verbs: dict[str, VerbMode] = {}
+
+    @property
+    def data_dir(self) -> Path:
+        """Where everything is kept (design.md 8)."""
+        return Path(self.server.data_dir) if self.server.data_dir else default_data_dir()
+
+
+def default_data_dir() -> Path:
+    """/var/lib/certosa for root; ~/.local/share/certosa for an ordinary user."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/certosa")
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "certosa"
+
+
+def default_config_path() -> Path:
+    """/etc/certosa/certosa.toml for root; ~/.config/certosa/certosa.toml otherwise."""
+    if os.geteuid() == 0:
+        return Path("/etc/certosa/certosa.toml")
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "certosa" / "certosa.toml"
+
+
+def load_config(path: Path | None) -> Config:
+    """Read a configuration file; None is the default path, where a missing file is all defaults.
+
+    Raises ConfigError with the file, the key and the line.
+    """
+    found = path or default_config_path()
+    try:
+        text = found.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if path is None:
+            return Config()
+        raise ConfigError(f"{found}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{found}: cannot be read: {error}") from None
+    return parse_config(text, str(found))
+
+
+def parse_config(text: str, source: str = "configuration") -> Config:
+    """Parse TOML text; raises ConfigError naming ``source``, the key and the line."""
+    try:
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{source}: not TOML: {error}") from None
+    _check_names(raw, Config, (), text, source)
+    try:
+        config = msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        key = tuple(p for p in re.split(r"[.\[\]`]+", path) if p)
+        raise ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {what}") from None
+    return _check_meaning(config, text, source)
+
+
+def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str, source: str) -> None:
+    """Refuse unknown keys by name, with the nearest known one; recursive over sections."""
+    known = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in raw.items():
+        path = (*at, key)
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(known)}"
+            raise ConfigError(f"{source}{_line(text, path)}: {'.'.join(path)}: unknown key{hint}")
+        inner = known[key]
+        if not isinstance(value, dict):
+            continue
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            _check_names(value, inner, path, text, source)
+        elif key == "providers":
+            for name, section in value.items():
+                if isinstance(section, dict):
+                    _check_names(section, ProviderSection, (*path, name), text, source)
+
+
+def _check_meaning(config: Config, text: str, source: str) -> Config:
+    verbs = {*FROM_JAIL, *RESERVED_FROM_JAIL}
+    for verb in config.verbs:
+        if verb not in verbs:
+            near = difflib.get_close_matches(verb, verbs, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{source}{_line(text, ('verbs', verb))}: verbs.{verb}: no such verb{hint}")
+    if "builtin" in config.providers:
+        where = _line(text, ("providers", "builtin"))
+        raise ConfigError(f"{source}{where}: providers.builtin: this name is Certosa's own")
+    if config.agent.provider not in {"builtin", *config.providers}:
+        where = _line(text, ("agent", "provider"))
+        raise ConfigError(
+            f"{source}{where}: agent.provider: no provider {config.agent.provider!r};"
+            f" add a section [providers.{config.agent.provider}]"
+        )
+    if not Path(config.jail.python).is_absolute():
+        raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
+    return config
+
+
+def _line(text: str, key: tuple[str, ...]) -> str:
+    """`:LINE` of a dotted key in TOML text, as far as it can be found without a second parser."""
+    section: tuple[str, ...] = ()
+    best = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if header := re.match(r"\[+\s*([^\]]+?)\s*\]", stripped):
+            section = _dotted(header[1])
+            here = section
+        elif "=" in stripped and not stripped.startswith("#"):
+            here = section + _dotted(stripped.split("=", 1)[0])
+        else:
+            continue
+        if key[: len(here)] == here and len(here) <= len(key):
+            if here == key:
+                return f":{number}"
+            best = number
+    return f":{best}" if best else ""
+
+
+def _dotted(key: str) -> tuple[str, ...]:
+    parts = re.findall(r'"([^"]*)"|\'([^\']*)\'|([^.\s]+)', key)
+    return tuple(a or b or c for a, b, c in parts)

@@ -1,0 +1,1 @@
+"""The egress process: every outside connection, and the only process with keys."""

@@ -1,0 +1,1 @@
+"""HTTP in: the API users' clients speak, and the administrators' own."""

@@ -1,0 +1,1 @@
+"""Transcripts, event logs and the turn journal: one sealed database a user."""

@@ -1,0 +1,1 @@
+"""Outside a jail: what builds, limits, kills and reaps it. Holds no secret, reads nothing from it."""

@@ -1,0 +1,137 @@
+"""What core and the spawner say to each other: one datagram a message on a SEQPACKET pair.
+
+Core's requests are small and typed. Core names a user, never a path and never a program: the
+spawner derives both (see :mod:`jail.host.profile`), so a core that was taken over can start and
+stop jails, and nothing else.
+"""
+
+import array
+import socket
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from jail.wire.errors import CertosaError
+
+UserId = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+Life = Annotated[int, Meta(ge=1)]
+"""A jail's number, counted up by core; never used twice while core lives."""
+
+_MAX_DATAGRAM_BYTES = 16_384
+_MAX_FDS = 1
+
+
+class HostError(CertosaError):
+    """The root of errors of what builds jails."""
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    pass
+
+
+class StartJail(_Message, frozen=True):
+    """Start a jail for ``user`` as ``host_uid`` (0: the spawner is an ordinary user)."""
+
+    life: Life
+    user: UserId
+    host_uid: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class KillJail(_Message, frozen=True):
+    """End a jail now: SIGKILL for all of it. JailExited follows."""
+
+    life: Life
+
+
+class PrepareUser(_Message, frozen=True):
+    """Make a user's directories, owned as design.md 8 says; harmless when they exist."""
+
+    request: int
+    user: UserId
+    host_uid: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class RemoveUser(_Message, frozen=True):
+    """Delete a user's directories, as the user's own uid; their jail must have ended."""
+
+    request: int
+    user: UserId
+    host_uid: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class JailStarted(_Message, frozen=True):
+    """The jail's process runs; the datagram carries core's connected end of its edge."""
+
+    life: Life
+    spawn_s: float
+
+
+class JailFailed(_Message, frozen=True):
+    """No jail was started: what to do about it stands in ``message``."""
+
+    life: Life
+    message: str
+
+
+class JailExited(_Message, frozen=True):
+    """A started jail has ended and all its processes were reaped."""
+
+    life: Life
+    how: str  # "exit 0", "signal 9"
+
+
+class UserReady(_Message, frozen=True):
+    """PrepareUser or RemoveUser was done (``error`` empty) or failed."""
+
+    request: int
+    error: str
+
+
+class EgressLink(_Message, frozen=True):
+    """Egress was (re)started; the datagram carries core's end of the link to it."""
+
+
+class Shutdown(_Message, frozen=True):
+    """Stop: take no new turn, let running ones end within ``grace_s``, drain, exit 0."""
+
+    grace_s: float
+
+
+class CoreReady(_Message, frozen=True):
+    """Core serves: its listeners accept."""
+
+
+FromCore = StartJail | KillJail | PrepareUser | RemoveUser | CoreReady
+ToCore = JailStarted | JailFailed | JailExited | UserReady | EgressLink | Shutdown
+
+
+def send_message(sock: socket.socket, message: msgspec.Struct, fd: int | None = None) -> None:
+    """Send one message, with a descriptor if given. Raises OSError; BlockingIOError when full."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd is not None else []
+    sock.sendmsg([msgspec.msgpack.encode(message)], rights)
+
+
+def receive_message(sock: socket.socket, kind: object) -> tuple[object, int | None] | None:
+    """Receive one message of the union ``kind`` and its descriptor; None at the end.
+
+    Raises HostError for anything that isn't one; descriptors that came with it are closed.
+    """
+    data, ancillary, flags, _ = sock.recvmsg(
+        _MAX_DATAGRAM_BYTES, socket.CMSG_LEN(_MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
+    )
+    fds = array.array("i")
+    for level, type_, payload in ancillary:
+        if level == socket.SOL_SOCKET and type_ == socket.SCM_RIGHTS:
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+    if not data and not fds:
+        return None
+    try:
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise HostError("a control message was cut off")
+        message = msgspec.msgpack.decode(data, type=kind)
+    except (HostError, msgspec.ValidationError, msgspec.DecodeError) as error:
+        for fd in fds:
+            socket.close(fd)
+        raise HostError(f"not a control message: {error}") from None
+    return message, (fds[0] if fds else None)

@@ -1,0 +1,1 @@
+"""Inside a jail: the worker, its agent loop and its tools. Nothing here is trusted."""

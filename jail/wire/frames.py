@@ -1,0 +1,146 @@
+"""One frame is one message: a msgpack array ``[version, kind, id, body]``.
+
+Decoding never trusts a length the peer wrote: every string, array, map and the number of nodes
+altogether is limited, so that a frame of N bytes cannot become more than a few times N of
+objects (1 MB of empty maps would be 71 MB of dicts).
+"""
+
+import math
+from enum import IntEnum
+from typing import Any, NamedTuple, NoReturn
+
+import msgpack
+
+from jail.wire.errors import LocalFault, PeerFault
+
+PROTOCOL_VERSION = 1
+"""Raised with every change a peer of the version before would not understand."""
+
+MAX_FRAME_BYTES = 1 << 20
+"""One frame, either way. Contexts and results that could be longer are cut before (design.md 5)."""
+
+# The C unpacker allocates a list of the announced length at once: 2,048 x 8 bytes x 1,023 levels
+# is 16 MB for an instant, the worst a hostile frame can do before the depth check.
+_MAX_ARRAY = 2048
+_MAX_MAP = 64
+_MAX_NODES = 32_768
+_MAX_DEPTH = 8
+_MAX_ID = 2**53
+
+Scalar = int | float | bool | str | bytes | None
+
+
+class Kind(IntEnum):
+    """What a frame is. Requests and their answers go both ways with ids of their own."""
+
+    HELLO = 0  # worker to core, first of all
+    WELCOME = 1  # core to worker, its answer
+    REQUEST = 2  # opens id; body names the verb
+    ITEM = 3  # answerer: one piece of a streamed answer
+    REPLY = 4  # answerer: closes id with a result
+    ERROR = 5  # answerer: closes id with a code and a message
+    CREDIT = 6  # asker: that many more items may come
+    CANCEL = 7  # asker: no longer wanted; a REPLY or ERROR still closes id
+
+
+class Frame(NamedTuple):
+    """A decoded frame: the kind, the request's id it belongs to (0 for the handshake), the body."""
+
+    kind: Kind
+    id: int
+    body: Any
+
+
+def encode_frame(kind: Kind, request_id: int, body: Any) -> bytes:
+    """Pack a frame whose body is builtin objects only; raises LocalFault past the frame limit."""
+    data: bytes = msgpack.packb([PROTOCOL_VERSION, int(kind), request_id, body])
+    if len(data) > MAX_FRAME_BYTES:
+        raise LocalFault(f"{kind.name} of {len(data)} bytes, limit {MAX_FRAME_BYTES}")
+    return data
+
+
+class _Budget:
+    """Counts containers while the C unpacker builds them, and stops it when there are too many."""
+
+    def __init__(self) -> None:
+        self.left = _MAX_NODES
+
+    def on_list(self, items: list[Any]) -> list[Any]:
+        self._spend(1 + len(items))
+        return items
+
+    def on_pairs(self, pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+        self._spend(1 + len(pairs))
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if not isinstance(key, str):
+                raise PeerFault("encoding", "a map's key is not a string")
+            if key in found:
+                raise PeerFault("encoding", "duplicate key")
+            found[key] = value
+        return found
+
+    def _spend(self, nodes: int) -> None:
+        self.left -= nodes
+        if self.left < 0:
+            raise PeerFault("encoding", f"more than {_MAX_NODES} values in a frame")
+
+
+def _refuse_extension(code: int, data: bytes) -> NoReturn:  # noqa: ARG001 - msgpack's signature
+    raise PeerFault("encoding", "extension type")
+
+
+def decode_frame(data: bytes) -> Frame:
+    """Unpack one frame, or raise :class:`PeerFault` saying which rule it broke."""
+    if len(data) > MAX_FRAME_BYTES:
+        raise PeerFault("oversize", f"frame of {len(data)} bytes, limit {MAX_FRAME_BYTES}")
+    budget = _Budget()
+    try:
+        parts = msgpack.unpackb(
+            data,
+            list_hook=budget.on_list,
+            object_pairs_hook=budget.on_pairs,
+            ext_hook=_refuse_extension,
+            max_str_len=MAX_FRAME_BYTES,
+            max_bin_len=MAX_FRAME_BYTES,
+            max_array_len=_MAX_ARRAY,
+            max_map_len=_MAX_MAP,
+            max_ext_len=0,
+        )
+    except PeerFault:
+        raise
+    except (ValueError, msgpack.UnpackException, UnicodeDecodeError) as error:
+        raise PeerFault("encoding", type(error).__name__) from None
+    _check_values(parts, 0)
+    return _to_frame(parts)
+
+
+def _check_values(value: Any, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise PeerFault("encoding", f"deeper than {_MAX_DEPTH}")
+    kind = type(value)
+    if kind is dict:
+        for item in value.values():
+            _check_values(item, depth + 1)
+    elif kind is list:
+        for item in value:
+            _check_values(item, depth + 1)
+    elif kind is float:
+        if not math.isfinite(value):
+            raise PeerFault("encoding", "NaN or infinity")
+    elif kind not in (str, int, bool, bytes, type(None)):
+        raise PeerFault("encoding", "a type that does not belong here")
+
+
+def _to_frame(parts: Any) -> Frame:
+    if type(parts) is not list or len(parts) != 4:
+        raise PeerFault("schema", "a frame is [version, kind, id, body]")
+    version, kind, request_id, body = parts
+    if type(version) is not int or version != PROTOCOL_VERSION:
+        shown = version if type(version) is int else type(version).__name__
+        raise PeerFault("version", f"protocol {shown}, {PROTOCOL_VERSION} is spoken here")
+    if type(kind) is not int or not 0 <= kind <= Kind.CANCEL:
+        raise PeerFault("schema", "unknown kind of frame")
+    if type(request_id) is not int or not 0 <= request_id <= _MAX_ID:
+        raise PeerFault("schema", "a frame's id is an integer from 0 to 2**53")
+    return Frame(Kind(kind), request_id, body)

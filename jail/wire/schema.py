@@ -1,0 +1,343 @@
+"""Every message that crosses a jail's edge, as a frozen struct that refuses unknown fields.
+
+A verb is a request one side makes of the other; its answer is a stream of items (where the verb
+has an item type), then one reply or one error. Nothing here names a user, a session's owner or a
+skill: who speaks is the connection (design.md 4). JSON that nobody on the wire needs to read
+(tool arguments, parameter schemas) travels as text, so no message nests.
+"""
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from jail.wire.errors import PeerFault
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,95}$")]
+"""An agent's, a provider's, a model's or a tool's name."""
+TurnId = Annotated[str, Meta(pattern=r"^turn_[0-9a-f]{16}$")]
+CallId = Annotated[str, Meta(max_length=128)]
+Text = Annotated[str, Meta(max_length=900_000)]
+"""Free text; in bytes the frame's own limit holds."""
+Short = Annotated[str, Meta(max_length=2_000)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Step = Annotated[int, Meta(ge=1, le=100_000)]
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What every part of a message is made of."""
+
+
+# ---- parts ----------------------------------------------------------------------------------
+
+
+class ToolCall(Body, frozen=True):
+    """A tool call a model asked for; ``arguments`` is JSON text as the model wrote it."""
+
+    id: CallId
+    name: Annotated[str, Meta(max_length=128)]
+    arguments: Text
+
+
+class Message(Body, frozen=True):
+    """One message of a conversation, as models see it."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: Text = ""
+    tool_calls: Annotated[tuple[ToolCall, ...], Meta(max_length=64)] = ()
+    tool_call_id: CallId = ""
+
+
+class ToolSpec(Body, frozen=True):
+    """A tool offered to a model; ``parameters`` is its JSON Schema as text."""
+
+    name: Name
+    description: Short
+    parameters: Annotated[str, Meta(max_length=16_384)]
+
+
+class Usage(Body, frozen=True):
+    """Tokens as the provider counted them."""
+
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+
+
+class Limits(Body, frozen=True):
+    """What ends a turn before the model does. Rounds, tokens and time are counted in core too."""
+
+    rounds: Annotated[int, Meta(ge=1, le=200)] = 24
+    output_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000
+    wall_s: Annotated[int, Meta(ge=1, le=86_400)] = 900
+    repeats: Annotated[int, Meta(ge=1, le=50)] = 3  # the same call with the same arguments
+    failing_rounds: Annotated[int, Meta(ge=1, le=50)] = 5  # rounds in a row whose tools all failed
+    context_bytes: Annotated[int, Meta(ge=4_096, le=700_000)] = 400_000
+    context_messages: Annotated[int, Meta(ge=4, le=1_000)] = 600
+    tool_result_bytes: Annotated[int, Meta(ge=1_024, le=200_000)] = 32_768
+    tool_s: Annotated[int, Meta(ge=1, le=3_600)] = 120  # one tool call
+
+
+class Agent(Body, frozen=True):
+    """What the worker needs to be this agent."""
+
+    name: Name
+    prompt: Annotated[str, Meta(max_length=64_000)]
+    provider: Name
+    model: Annotated[str, Meta(max_length=128)]
+    tools: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
+    limits: Limits = Limits()
+
+
+class Sampling(Body, frozen=True):
+    """What a client may ask of the model; None leaves it to the provider."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    stop: Annotated[tuple[Annotated[str, Meta(max_length=256)], ...], Meta(max_length=4)] = ()
+
+
+# ---- the handshake and what closes a request --------------------------------------------------
+
+
+class Hello(Body, frozen=True):
+    """The worker's first frame."""
+
+    software: Annotated[str, Meta(max_length=64)]
+
+
+class Welcome(Body, frozen=True):
+    """Core's answer: from now on requests may go both ways."""
+
+    max_frame_bytes: Count
+
+
+ErrorCode = Literal[
+    "unavailable",  # nobody serves this verb, or its service is down: try later
+    "refused",  # the policy says no
+    "approval_required",  # the policy says ask, and nobody could be asked
+    "not_found",
+    "invalid",  # the request makes no sense: mend it
+    "limit",  # a limit of the turn's or the user's is reached
+    "overloaded",  # try again after retry_after_s
+    "timeout",
+    "cancelled",
+    "upstream",  # the model's server failed; the message says how
+    "upstream_auth",
+    "upstream_rate_limit",
+    "upstream_timeout",
+    "worker",  # the worker failed inside the jail
+    "internal",  # a bug of ours
+]
+
+
+class Failure(Body, frozen=True):
+    """The body of an ERROR: a code for programs, a sentence for people that says what to do."""
+
+    code: ErrorCode
+    message: Short
+    retry_after_s: Annotated[int, Meta(ge=0, le=86_400)] | None = None
+
+
+class Done(Body, frozen=True):
+    """The reply of a verb that has nothing to tell."""
+
+
+# ---- verbs from the jail ----------------------------------------------------------------------
+
+
+class FromJail(Body, frozen=True, tag_field="verb"):
+    """A request of the worker's; every one belongs to a turn that core started."""
+
+    turn: TurnId
+
+
+class ProviderChat(FromJail, frozen=True, tag="provider.chat"):
+    """Ask the turn's model for the next message. Items: ChatItem; reply: ChatEnd."""
+
+    messages: Annotated[tuple[Message, ...], Meta(min_length=1, max_length=1_024)]
+    tools: Annotated[tuple[ToolSpec, ...], Meta(max_length=64)] = ()
+
+
+class SessionLoad(FromJail, frozen=True, tag="session.load"):
+    """Ask for the session's messages, oldest first. Items: History; reply: Done."""
+
+
+class SessionAppend(FromJail, frozen=True, tag="session.append"):
+    """Add messages to the session. Reply: Done, once they are durable."""
+
+    messages: Annotated[tuple[Message, ...], Meta(min_length=1, max_length=64)]
+
+
+class StepBegin(FromJail, frozen=True, tag="step.begin"):
+    """Journal a tool call before it acts; it may act once Done has come."""
+
+    step: Step
+    tool: Name
+    arguments: Text
+
+
+class StepEnd(FromJail, frozen=True, tag="step.end"):
+    """Journal how a tool call ended. Reply: Done."""
+
+    step: Step
+    ok: bool
+
+
+class LogLine(FromJail, frozen=True, tag="log"):
+    """A line for the operator's log (bounded per turn). Reply: Done."""
+
+    level: Literal["info", "warning", "error"]
+    event: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+    detail: Annotated[str, Meta(max_length=500)] = ""
+
+
+class ChatDelta(Body, frozen=True, tag="delta"):
+    """A piece of the model's answer, or of its reasoning."""
+
+    text: Text = ""
+    reasoning: Text = ""
+
+
+class ChatCall(Body, frozen=True, tag="call"):
+    """A whole tool call of the model's."""
+
+    call: ToolCall
+
+
+ChatItem = ChatDelta | ChatCall
+
+
+class ChatEnd(Body, frozen=True):
+    """How the model's message ended."""
+
+    finish: Literal["stop", "tool_calls", "length", "content_filter"]
+    usage: Usage = Usage()
+
+
+class History(Body, frozen=True):
+    """Some of the session's messages; as many items as it takes."""
+
+    messages: Annotated[tuple[Message, ...], Meta(max_length=256)]
+
+
+# ---- verbs to the jail ------------------------------------------------------------------------
+
+
+class ToJail(Body, frozen=True, tag_field="verb"):
+    """A request of core's."""
+
+
+class TurnStart(ToJail, frozen=True, tag="turn.start"):
+    """Run a turn. Items: TurnItem; reply: TurnEnd. CANCEL ends it early."""
+
+    turn: TurnId
+    agent: Agent
+
+
+class Drain(ToJail, frozen=True, tag="drain"):
+    """Finish what runs, take nothing new; the worker exits after its Done."""
+
+
+class Ping(ToJail, frozen=True, tag="ping"):
+    """Are you there? Reply: Done."""
+
+
+class Delta(Body, frozen=True, tag="delta"):
+    """A piece of the answer, or of the model's reasoning, for the client."""
+
+    text: Text = ""
+    reasoning: Text = ""
+
+
+class ToolStarted(Body, frozen=True, tag="tool_call"):
+    """A tool begins to act; ``arguments`` is JSON text."""
+
+    step: Step
+    name: Annotated[str, Meta(max_length=128)]
+    arguments: Text
+
+
+class ToolProgress(Body, frozen=True, tag="tool_progress"):
+    """Output of a running tool, as it comes (bounded)."""
+
+    step: Step
+    text: Text
+
+
+class ToolEnded(Body, frozen=True, tag="tool_result"):
+    """A tool's result as the model sees it."""
+
+    step: Step
+    ok: bool
+    text: Text
+
+
+class Notice(Body, frozen=True, tag="notice"):
+    """Something the person should know: context was dropped, a limit is near."""
+
+    text: Short
+
+
+TurnItem = Delta | ToolStarted | ToolProgress | ToolEnded | Notice
+
+
+class TurnEnd(Body, frozen=True):
+    """How a turn ended in the worker: by itself, or at which limit."""
+
+    finish: Literal["stop", "length", "rounds", "repeats", "failing", "wall", "content_filter"]
+    usage: Usage = Usage()
+
+
+# ---- the table --------------------------------------------------------------------------------
+
+
+class Verb(NamedTuple):
+    """A verb's types: its request, its items (None: not a stream) and its reply."""
+
+    request: type[Body]
+    item: Any
+    reply: type[Body]
+
+
+def _by_tag(*verbs: Verb) -> dict[str, Verb]:
+    return {str(verb.request.__struct_config__.tag): verb for verb in verbs}
+
+
+FROM_JAIL = _by_tag(
+    Verb(ProviderChat, ChatItem, ChatEnd),
+    Verb(SessionLoad, History, Done),
+    Verb(SessionAppend, None, Done),
+    Verb(StepBegin, None, Done),
+    Verb(StepEnd, None, Done),
+    Verb(LogLine, None, Done),
+)
+TO_JAIL = _by_tag(
+    Verb(TurnStart, TurnItem, TurnEnd),
+    Verb(Drain, None, Done),
+    Verb(Ping, None, Done),
+)
+# Verbs of the design that nobody serves yet: answered ``unavailable``, whatever they carry.
+RESERVED_FROM_JAIL = frozenset({
+    "http.fetch", "session.list", "credential.list", "task.add", "task.list", "task.cancel",
+    "watch.add", "watch.list", "watch.cancel", "watch.report", "doc.share", "doc.list",
+    "doc.open", "agent.ask", "mcp.list", "mcp.call", "skill.call", "approval.ask",
+})  # fmt: skip
+RESERVED_TO_JAIL = frozenset({
+    "tick", "tool.call", "file.list", "file.read", "file.write", "file.delete", "skill.reload",
+    "approval.answer",
+})  # fmt: skip
+
+
+def to_wire(body: Body) -> Any:
+    """A struct as the builtin objects that a frame's body is made of."""
+    return msgspec.to_builtins(body)
+
+
+def from_wire(raw: Any, kind: Any) -> Any:
+    """Builtin objects as a struct of ``kind``, or PeerFault ``schema`` naming the field."""
+    try:
+        return msgspec.convert(raw, kind, strict=True)
+    except msgspec.ValidationError as error:
+        # msgspec names types and paths; a wrong tag or field name would be the peer's own words
+        raise PeerFault("schema", str(error).split(" '", 1)[0][:200]) from None
