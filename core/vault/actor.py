@@ -1,0 +1,59 @@
+"""The vault's actor: a thread of its own, since SQLite waits for the disk."""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from actors.base import Actor
+from core.egress.messages import Refused
+from core.vault.vault import Answer, Question, Vault
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Ask:
+    """A question; ``answered`` is called once, on the actor's thread, and must not block."""
+
+    question: Question
+    answered: Callable[[Answer], None]
+
+
+class VaultActor(Actor):
+    """Answers :class:`Ask`. Told, never asked.
+
+    Args:
+        vault: open already, so that a wrong key is known before anything starts.
+        ended: called on the actor's thread when its life ends, by a bug or because it was stopped.
+    """
+
+    use_daemon_thread = True  # a disk that hangs must not keep the process from its end
+
+    def __init__(self, vault: Vault, ended: Callable[[], None]) -> None:
+        super().__init__("vault")
+        self._vault = vault
+        self._ended = ended
+
+    def handle(self, message: Any) -> None:
+        """Answer one question; a failing disk is a refusal, not the end."""
+        if not isinstance(message, Ask):
+            raise TypeError(f"not a message of the vault's: {type(message).__name__}")
+        try:
+            answer = self._vault.answer(message.question)
+        except sqlite3.Error as error:
+            _log.error("vault_disk_failed", error=type(error).__name__, detail=str(error))
+            answer = Refused(
+                message.question.id,
+                "the vault's disk failed; is it full? The server's log has the reason",
+            )
+        message.answered(answer)
+
+    def teardown(self) -> None:
+        """Write what is pending."""
+        try:
+            self._vault.close()
+        finally:
+            self._ended()

@@ -1,0 +1,56 @@
+"""The vault's tables and their versions: migrated forward in one transaction, never backward."""
+
+import sqlite3
+
+from core.vault.errors import VaultError
+
+_VERSION_1 = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT",
+    """CREATE TABLE users (
+        user TEXT PRIMARY KEY,
+        salt BLOB NOT NULL CHECK (length(salt) = 32),
+        disabled INTEGER NOT NULL DEFAULT 0 CHECK (disabled IN (0, 1)),
+        created_s INTEGER NOT NULL
+    ) STRICT""",
+    """CREATE TABLE tokens (
+        token_id TEXT PRIMARY KEY,
+        user TEXT NOT NULL REFERENCES users (user) ON DELETE CASCADE,
+        hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+        label TEXT NOT NULL,
+        created_s INTEGER NOT NULL,
+        last_used_s INTEGER,
+        revoked_s INTEGER
+    ) STRICT""",
+    "CREATE INDEX tokens_by_user ON tokens (user)",
+)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
+"""``MIGRATIONS[n]`` leads from version n to n + 1. Only ever appended to."""
+
+
+def migrate(db: sqlite3.Connection, where: str) -> None:
+    """Bring the database to the newest version; VaultError for one newer than we know.
+
+    Args:
+        db: in autocommit mode.
+        where: the file's name, for the message.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        db.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL) STRICT")
+        row = db.execute("SELECT max(version) FROM schema_version").fetchone()
+        version = row[0] or 0
+        if version > len(MIGRATIONS):
+            raise VaultError(
+                f"{where}: has schema version {version}, this Certosa knows {len(MIGRATIONS)};"
+                " start the newer Certosa that made it, or restore a backup"
+            )
+        for steps in MIGRATIONS[version:]:
+            for statement in steps:
+                db.execute(statement)
+        db.execute("DELETE FROM schema_version")
+        db.execute("INSERT INTO schema_version VALUES (?)", (len(MIGRATIONS),))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise

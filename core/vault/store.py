@@ -1,0 +1,166 @@
+"""``_keys/vault.db``: users' salts and hashes of tokens. No secret is stored here in the clear."""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from core.vault.errors import VaultError
+from core.vault.files import create_private, open_private
+from core.vault.schema import migrate
+
+_BUSY_S = 5.0
+
+
+class TokenRow(NamedTuple):
+    """A token that is not revoked, as lists show it; times are Unix seconds."""
+
+    token_id: str
+    user: str
+    label: str
+    created_s: int
+    last_used_s: int | None
+
+
+class Claim(NamedTuple):
+    """What the vault knows of a token's hash."""
+
+    token_id: str
+    user: str
+    hash: bytes
+    salt: bytes
+    valid: bool  # neither revoked nor its user disabled
+
+
+class VaultStore:
+    """The database. One thread at a time; every change is durable when its method returns.
+
+    Raises sqlite3.Error where the disk fails, VaultError at opening.
+    """
+
+    def __init__(self, path: Path) -> None:
+        _prepare_file(path)
+        self._db = sqlite3.connect(
+            path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            # a removed user's salt has to be gone from the file, not only from the tables
+            self._db.execute("PRAGMA secure_delete = ON")
+            if self._db.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                raise VaultError(f"{path}: is damaged; restore it from a backup")
+            migrate(self._db, str(path))
+        except sqlite3.Error as error:
+            self._db.close()
+            raise VaultError(f"{path}: {error}; restore it from a backup") from None
+        except VaultError:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database; harmless twice."""
+        self._db.close()
+
+    def verifier(self) -> bytes | None:
+        """What was kept to know the master key again."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'verifier'").fetchone()
+        return row[0] if row else None
+
+    def set_verifier(self, verifier: bytes) -> None:
+        """Keep it, once and for all."""
+        self._db.execute("INSERT INTO meta VALUES ('verifier', ?)", (verifier,))
+
+    def add_user(self, user: str, salt: bytes, now_s: int) -> None:
+        """Make a user; nothing changes where there is one."""
+        self._db.execute(
+            "INSERT INTO users (user, salt, created_s) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (user, salt, now_s),
+        )
+
+    def remove_user(self, user: str) -> None:
+        """Forget a user, the salt and all tokens, in the database and in its log."""
+        self._db.execute("DELETE FROM users WHERE user = ?", (user,))
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def has_user(self, user: str) -> bool:
+        """Whether there is such a user."""
+        return (
+            self._db.execute("SELECT 1 FROM users WHERE user = ?", (user,)).fetchone() is not None
+        )
+
+    def set_disabled(self, user: str, disabled: bool) -> bool:
+        """Returns whether there is such a user."""
+        done = self._db.execute("UPDATE users SET disabled = ? WHERE user = ?", (disabled, user))
+        return done.rowcount == 1
+
+    def count_tokens(self, user: str) -> int:
+        """Tokens of a user that are not revoked."""
+        row = self._db.execute(
+            "SELECT count(*) FROM tokens WHERE user = ? AND revoked_s IS NULL", (user,)
+        ).fetchone()
+        return int(row[0])
+
+    def add_token(self, token_id: str, user: str, hash_: bytes, label: str, now_s: int) -> None:
+        """Keep a token's hash; sqlite3.IntegrityError where the user is none."""
+        self._db.execute(
+            "INSERT INTO tokens (token_id, user, hash, label, created_s) VALUES (?, ?, ?, ?, ?)",
+            (token_id, user, hash_, label, now_s),
+        )
+
+    def revoke_token(self, token_id: str, now_s: int) -> bool:
+        """Returns whether there was such a token, not revoked yet."""
+        done = self._db.execute(
+            "UPDATE tokens SET revoked_s = ? WHERE token_id = ? AND revoked_s IS NULL",
+            (now_s, token_id),
+        )
+        return done.rowcount == 1
+
+    def tokens(self, user: str, limit: int) -> list[TokenRow]:
+        """At most ``limit`` tokens that are not revoked; of everybody where ``user`` is empty."""
+        rows = self._db.execute(
+            "SELECT token_id, user, label, created_s, last_used_s FROM tokens"
+            " WHERE revoked_s IS NULL AND (?1 = '' OR user = ?1) ORDER BY user, created_s, token_id"
+            " LIMIT ?2",
+            (user, limit),
+        )
+        return [TokenRow(*row) for row in rows]
+
+    def claim(self, hash_: bytes) -> Claim | None:
+        """What belongs to a token's hash."""
+        row = self._db.execute(
+            "SELECT token_id, user, hash, salt, disabled = 0 AND revoked_s IS NULL"
+            " FROM tokens JOIN users USING (user) WHERE hash = ?",
+            (hash_,),
+        ).fetchone()
+        return Claim(row[0], row[1], row[2], row[3], bool(row[4])) if row else None
+
+    def note_used(self, used: Iterable[tuple[str, int]]) -> None:
+        """Record when tokens (by id) were last used, in one transaction."""
+        with self._transaction():
+            self._db.executemany(
+                "UPDATE tokens SET last_used_s = ?2 WHERE token_id = ?1", list(used)
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+
+def _prepare_file(path: Path) -> None:
+    """Make the file ourselves, so that its mode is ours and SQLite gives its log the same."""
+    fd = open_private(path)
+    if fd is None:
+        create_private(path, b"")
+    else:
+        os.close(fd)

@@ -1,0 +1,194 @@
+"""The vault's decisions: typed questions in, typed answers out. No thread and no socket here."""
+
+import fcntl
+import hmac
+import os
+import re
+from collections.abc import Callable
+from functools import singledispatchmethod
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from core.egress.messages import (
+    AddUser,
+    HandleMinted,
+    ListTokens,
+    NewToken,
+    Ok,
+    Refused,
+    RemoveUser,
+    RevokeToken,
+    SetUserDisabled,
+    TokenInfo,
+    TokenMade,
+    Tokens,
+    VerifyToken,
+)
+from core.vault.errors import VaultError, VaultRefusal
+from core.vault.files import prepare_directory
+from core.vault.keys import SALT_BYTES, MasterKey, load_master_key
+from core.vault.store import VaultStore
+from core.vault.tokens import hash_token, is_token, make_token
+
+Question = (
+    AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
+)
+Answer = Ok | Refused | HandleMinted | TokenMade | Tokens
+
+_USER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
+_MAX_LABEL = 64
+_MAX_TOKENS_PER_USER = 256
+_MAX_LISTED = 8_000  # stays below the link's largest message with the longest labels
+_USED_FLUSH_S = 60.0  # a token's last use is written at most this often, not at every request
+_BAD_TOKEN = "this token is not valid: it is unknown, revoked, or its user is disabled"  # noqa: S105
+
+
+class Vault:
+    """The open vault. Use from one thread at a time.
+
+    Args:
+        directory: ``DATA/_keys``; made when missing.
+        wall_s: the time as Unix seconds, for what is stored.
+        clock_s: a monotonic time, for what is measured.
+
+    Raises VaultError where the key or the database is not as it has to be, or another process
+    has the vault open.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        wall_s: Callable[[], float] = time,
+        clock_s: Callable[[], float] = monotonic,
+    ) -> None:
+        self._wall_s, self._clock_s = wall_s, clock_s
+        prepare_directory(directory)
+        self._lock = _lock(directory)
+        try:
+            database = directory / "vault.db"
+            self._master = load_master_key(directory / "master.key", os.path.lexists(database))
+            self._store = VaultStore(database)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        try:
+            _check_verifier(self._master, self._store, database)
+        except BaseException:
+            self._store.close()
+            os.close(self._lock)
+            raise
+        self._used: dict[str, int] = {}
+        self._flush_at_s = clock_s() + _USED_FLUSH_S
+
+    def close(self) -> None:
+        """Write what is pending and let go of the files."""
+        try:
+            self._flush_used()
+        finally:
+            self._store.close()
+            os.close(self._lock)
+
+    def answer(self, question: Question) -> Answer:
+        """Answer one question. Raises sqlite3.Error where the disk fails."""
+        try:
+            answer: Answer = self._answer(question)
+        except VaultRefusal as refusal:
+            return Refused(question.id, str(refusal))
+        return answer
+
+    @singledispatchmethod
+    def _answer(self, question: Any) -> Answer:
+        raise TypeError(f"not a question for the vault: {type(question).__name__}")
+
+    @_answer.register
+    def _add_user(self, ask: AddUser) -> Answer:
+        if _USER.fullmatch(ask.user) is None:
+            raise VaultRefusal(
+                "a user id has 1 to 32 of the characters a-z, 0-9, _ and -, and begins with a"
+                " letter or a digit"
+            )
+        self._store.add_user(ask.user, os.urandom(SALT_BYTES), int(self._wall_s()))
+        return Ok(ask.id)
+
+    @_answer.register
+    def _remove_user(self, ask: RemoveUser) -> Answer:
+        self._store.remove_user(ask.user)
+        return Ok(ask.id)
+
+    @_answer.register
+    def _set_disabled(self, ask: SetUserDisabled) -> Answer:
+        if not self._store.set_disabled(ask.user, ask.disabled):
+            raise VaultRefusal("no such user")
+        return Ok(ask.id)
+
+    @_answer.register
+    def _new_token(self, ask: NewToken) -> Answer:
+        if len(ask.label) > _MAX_LABEL or not ask.label.isprintable():
+            raise VaultRefusal(f"a label is at most {_MAX_LABEL} printable characters")
+        if not self._store.has_user(ask.user):
+            raise VaultRefusal("no such user")
+        if self._store.count_tokens(ask.user) >= _MAX_TOKENS_PER_USER:
+            raise VaultRefusal(f"a user has at most {_MAX_TOKENS_PER_USER} tokens; revoke some")
+        fresh = make_token()
+        now_s = int(self._wall_s())
+        self._store.add_token(fresh.token_id, ask.user, fresh.hash, ask.label, now_s)
+        return TokenMade(ask.id, fresh.token_id, fresh.token)
+
+    @_answer.register
+    def _list_tokens(self, ask: ListTokens) -> Answer:
+        self._flush_used()
+        rows = self._store.tokens(ask.user, _MAX_LISTED + 1)
+        if len(rows) > _MAX_LISTED:
+            raise VaultRefusal(f"more than {_MAX_LISTED} tokens; list them by user")
+        return Tokens(ask.id, tuple(TokenInfo(*row) for row in rows))
+
+    @_answer.register
+    def _revoke_token(self, ask: RevokeToken) -> Answer:
+        if not self._store.revoke_token(ask.token_id, int(self._wall_s())):
+            raise VaultRefusal("no such token, or it is revoked already")
+        return Ok(ask.id)
+
+    @_answer.register
+    def _verify_token(self, ask: VerifyToken) -> Answer:
+        # Looked up by hash: what the index's timing tells is about a hash nobody can steer.
+        hash_ = hash_token(ask.token)
+        claim = self._store.claim(hash_)
+        same = hmac.compare_digest(claim.hash if claim else bytes(32), hash_)
+        if claim is None or not (same and claim.valid and is_token(ask.token)):
+            raise VaultRefusal(_BAD_TOKEN)
+        self._used[claim.token_id] = int(self._wall_s())
+        if self._clock_s() >= self._flush_at_s:
+            self._flush_used()
+        return HandleMinted(ask.id, claim.user, self._master.data_key(claim.user, claim.salt))
+
+    def _flush_used(self) -> None:
+        used, self._used = self._used, {}
+        self._flush_at_s = self._clock_s() + _USED_FLUSH_S
+        if used:
+            self._store.note_used(used.items())
+
+
+def _lock(directory: Path) -> int:
+    """Two processes on one vault would lose each other's changes of the key's state."""
+    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise VaultError(
+            f"{directory}: another process has this vault open; is a Certosa server running"
+            " on this data directory already?"
+        ) from None
+    return fd
+
+
+def _check_verifier(master: MasterKey, store: VaultStore, database: Path) -> None:
+    verifier = store.verifier()
+    if verifier is None:
+        store.set_verifier(master.verifier())
+    elif not master.made(verifier):
+        raise VaultError(
+            f"{database}: this master key did not make this vault; put master.key and vault.db"
+            " of the same backup there"
+        )
