@@ -32,7 +32,8 @@ class ServerSection(_Section, frozen=True):
     data_dir: Annotated[str, Meta(description="where everything is kept; default as in the README")] = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Annotated[
-        Literal["auto", "json", "console"], Meta(description="auto: JSON unless a terminal looks on")
+        Literal["auto", "json", "console"],
+        Meta(description="auto: JSON unless a terminal looks on"),
     ] = "auto"
     grace_s: Annotated[Seconds, Meta(description="what running turns get at SIGTERM (in seconds)")] = 10.0
 
@@ -44,7 +45,8 @@ class HubSection(_Section, frozen=True):
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
     max_turns: Annotated[
-        int, Meta(ge=1, le=100_000, description="turns at once on the whole server; more answer 429")
+        int,
+        Meta(ge=1, le=100_000, description="turns at once on the whole server; more answer 429"),
     ] = 400
     max_turns_per_user: Annotated[int, Meta(ge=1, le=32, description="more answer 429")] = 4
 

@@ -237,9 +237,11 @@ class Connection:
         """
         if self._handshake_deadline_s is not None and now_s >= self._handshake_deadline_s:
             raise PeerFault("deadline", "no handshake in time")
-        late = [i for i, o in self._ours.items() if o.deadline_s is not None and now_s >= o.deadline_s]
-        for request_id in late:
-            self._ours[request_id].deadline_s = None
+        late: list[int] = []
+        for request_id, ours in self._ours.items():
+            if ours.deadline_s is not None and now_s >= ours.deadline_s:
+                ours.deadline_s = None
+                late.append(request_id)
         return late
 
     # -- what comes -------------------------------------------------------------------------------
@@ -283,7 +285,8 @@ class Connection:
         name = body.get("verb") if type(body) is dict else None
         verb = self._answers.get(name) if type(name) is str else None
         if verb is None:
-            return self._on_unserved(request_id, name)
+            self._on_unserved(request_id, name)
+            return None
         parsed = from_wire(body, verb.request)
         self._theirs[request_id] = _Theirs(verb, STREAM_WINDOW if verb.item else 0)
         return Asked(request_id, str(name), parsed)

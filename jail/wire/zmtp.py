@@ -11,9 +11,7 @@ from jail.wire.errors import LocalFault, PeerFault
 
 _GREETING_BYTES = 64
 # signature, version 3.1, mechanism NULL padded to 20, as-server 0, filler
-_GREETING = (
-    b"\xff" + b"\x00" * 8 + b"\x7f" + b"\x03\x01" + b"NULL".ljust(20, b"\x00") + b"\x00" * 32
-)
+_GREETING = b"\xff" + b"\x00" * 8 + b"\x7f" + b"\x03\x01" + b"NULL".ljust(20, b"\x00") + b"\x00" * 32
 _MORE, _LONG, _COMMAND = 1, 2, 4
 # a READY with every property libzmq sends stays below 64 bytes; PING carries at most 16 of context
 _MAX_COMMAND_BYTES = 512
@@ -92,7 +90,7 @@ class Zmtp:
     def _take_greeting(self) -> bool:
         head = self._buffer
         # refuse as early as the bytes allow: whoever speaks HTTP is told apart at once
-        if head[:1] not in (b"", b"\xff") or (len(head) >= 10 and not head[9] & 1):
+        if (head and head[0] != 0xFF) or (len(head) >= 10 and not head[9] & 1):
             raise PeerFault("greeting", "not a ZMTP signature")
         if len(head) >= 11 and head[10] < 3:
             raise PeerFault("greeting", f"ZMTP version {head[10]}, at least 3 is needed")

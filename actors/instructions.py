@@ -1,0 +1,93 @@
+"""What a user actor's state tells its shell to do; see :mod:`actors.user_state`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from actors.service import TurnSink, TurnSpec
+from jail.wire.schema import Failure, TurnEnd, TurnItem
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Ask the spawner for a jail; ``life`` names it."""
+
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End the jail now, and close its channel."""
+
+    life: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send one frame to the jail."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Hand a verb to the service that serves it."""
+
+    spec: TurnSpec
+    life: int
+    id: int
+    verb: str
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Tell the service that more items may come."""
+
+    life: int
+    id: int
+    verb: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Tell the service that a request is no longer wanted."""
+
+    life: int
+    id: int
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Put an event into the turn's log; its acceptance comes back as ``accepted``."""
+
+    sink: TurnSink
+    life: int
+    turn: str
+    item: TurnItem
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Close the turn's log."""
+
+    sink: TurnSink
+    outcome: TurnEnd | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to log or count."""
+
+    event: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Told to end, and cold: nothing holds the actor any more."""
+
+
+Instruction = Launch | Kill | Send | Serve | Credit | Cancel | Append | Finish | Note | Gone

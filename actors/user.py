@@ -1,0 +1,288 @@
+"""The user actor: the shell around :mod:`actors.user_state`, and the owner of one user's jail.
+
+It alone talks to the jail. Whose jail it is stands in the actor, not in any frame: everything that
+comes over its channel is the user's own agent, everything handed to it for another user is refused.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from actors.base import Actor, Ref, tell, void
+from actors.edge import Channel, Edge
+from actors.instructions import (
+    Append,
+    Cancel,
+    Credit,
+    Finish,
+    Gone,
+    Instruction,
+    Kill,
+    Launch,
+    Note,
+    Send,
+    Serve,
+)
+from actors.observer import Observer
+from actors.service import ActorsError, Mode, RequestKey, Service, TurnSpec, VerbRequest
+from actors.user_messages import (
+    Accepted,
+    Answered,
+    AnsweredError,
+    AnsweredItem,
+    CancelTurn,
+    Closed,
+    DescribeJail,
+    Frames,
+    JailExited,
+    JailFailed,
+    JailInfo,
+    JailStarted,
+    Leave,
+    StartTurn,
+    Tick,
+)
+from actors.user_state import UserState
+from jail.wire.errors import CertosaError, PeerFault
+from jail.wire.frames import MAX_FRAME_BYTES
+from jail.wire.schema import Body, ErrorCode, Failure
+from jail.wire.zmtp import Zmtp
+
+
+class MixedUp(ActorsError):
+    """Something of one user's was handed to another's actor: a bug of ours."""
+
+
+class Jails(Protocol):
+    """Starts and ends jails: core's end of the control pair to the spawner. Thread-safe."""
+
+    def launch(self, life: int, user: str, owner: Ref) -> None:
+        """Start a jail; ``owner`` is told JailStarted or JailFailed, later JailExited."""
+        ...
+
+    def kill(self, life: int) -> None:
+        """End a jail; harmless when it has ended."""
+        ...
+
+
+class _Reply:
+    """How a service answers one request: it tells the actor, which knows whether it is still open."""
+
+    __slots__ = ("_id", "_life", "_ref")
+
+    def __init__(self, ref: Ref, life: int, request_id: int) -> None:
+        self._ref = ref
+        self._life = life
+        self._id = request_id
+
+    def item(self, body: Body) -> None:
+        tell(self._ref, AnsweredItem(self._life, self._id, body))
+
+    def done(self, body: Body) -> None:
+        tell(self._ref, Answered(self._life, self._id, body))
+
+    def fail(self, code: ErrorCode, message: str, retry_after_s: int | None = None) -> None:
+        failure = Failure(code, message[:2_000], retry_after_s)
+        tell(self._ref, AnsweredError(self._life, self._id, failure))
+
+
+class UserActor(Actor):
+    """One user's: owns their jail, runs their turns.
+
+    Args:
+        user: whose; every spec and every jail is checked against it.
+        edge: where the jail's channel lives.
+        jails: how jails start and end.
+        services: by verb, who serves it.
+        mode: whether this user's agent may use a verb.
+        next_life, start_timeout_s, idle_s: see UserState.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parent: Ref | None,
+        observer: Observer,
+        *,
+        user: str,
+        edge: Edge,
+        jails: Jails,
+        services: Mapping[str, Service],
+        mode: Callable[[str], Mode],
+        next_life: Callable[[], int],
+        start_timeout_s: float,
+        idle_s: float,
+    ) -> None:
+        super().__init__(name, parent, observer)
+        self._user = user
+        self._edge = edge
+        self._jails = jails
+        self._services = services
+        self._state = UserState(next_life, mode, start_timeout_s, idle_s)
+        self._channel: Channel | None = None
+        self._armed_s: float | None = None
+        self._start_s = 0.0
+
+    def handle(self, message: Any) -> Any:
+        """One stimulus: decide, carry out, and arm the next deadline."""
+        if isinstance(message, DescribeJail):
+            return JailInfo(self._user, self._state.phase, self._state.life, self._start_s)
+        self._carry_out(self._decide(message))
+        self._arm()
+        return None
+
+    def teardown(self) -> None:
+        """An actor that ends takes its jail along; its turns fail with it."""
+        state = self._state
+        if state.phase not in ("cold", "ending"):
+            self._carry_out(state.jail_closed(state.life, None, time.monotonic()))
+        self._close_channel()
+
+    def _decide(self, message: Any) -> list[Instruction]:
+        now, state = time.monotonic(), self._state
+        match message:
+            case Frames(life, payloads):
+                if self._channel is not None:
+                    self._channel.ack(len(payloads))
+                return state.frames(life, payloads, now)
+            case AnsweredItem(life, request_id, body):
+                return state.answered_item(life, request_id, body)
+            case Answered(life, request_id, body):
+                return state.answered(life, request_id, body)
+            case AnsweredError(life, request_id, failure):
+                return state.answered_error(life, request_id, failure)
+            case Accepted(life, turn, count):
+                return state.accepted(life, turn, count)
+            case Tick(due_s):
+                if due_s != self._armed_s:
+                    return []
+                self._armed_s = None
+                return state.tick(now)
+            case StartTurn(spec):
+                self._check(spec)
+                return state.start_turn(spec, now)
+            case CancelTurn(turn):
+                return state.cancel_turn(turn, now)
+            case JailStarted(life, sock):
+                self._on_started(life, sock)
+                return []
+            case JailFailed(life, text):
+                return state.jail_failed(life, text, now)
+            case JailExited(life, how):
+                return state.jail_exited(life, how, now)
+            case Closed(life, fault):
+                return state.jail_closed(life, fault, now)
+            case Leave():
+                return state.leave(now)
+        raise TypeError(f"unknown message {type(message).__name__}")
+
+    def _check(self, spec: TurnSpec) -> None:
+        if spec.handle.user != self._user:
+            spec.sink.finish(Failure("internal", "the server mixed up two users; nothing was run"))
+            raise MixedUp(f"a turn with a handle of another user's reached {self.name}")
+
+    def _on_started(self, life: int, sock: socket.socket) -> None:
+        if life != self._state.life or self._state.phase != "starting":
+            sock.close()
+            return
+        me = self.actor_ref
+
+        def deliver(payloads: list[bytes]) -> None:
+            tell(me, Frames(life, payloads))
+
+        def closed(error: CertosaError | None) -> None:
+            tell(me, Closed(life, error if isinstance(error, PeerFault) else None))
+
+        self._channel = self._edge.attach(sock, Zmtp(MAX_FRAME_BYTES), deliver, closed)
+
+    # -- carrying out -------------------------------------------------------------------------------
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Send(data):
+                    if self._channel is not None:
+                        self._channel.send(data)
+                case Append():
+                    self._append(instruction)
+                case Serve():
+                    self._serve(instruction)
+                case Credit(life, request_id, verb, count):
+                    self._services[verb].credit(RequestKey(self._user, life, request_id), count)
+                case Cancel(life, request_id, verb):
+                    self._services[verb].cancel(RequestKey(self._user, life, request_id))
+                case Finish(sink, outcome):
+                    sink.finish(outcome)
+                case Launch(life):
+                    self._jails.launch(life, self._user, self.actor_ref)
+                case Kill(life, reason):
+                    self._close_channel()
+                    self._jails.kill(life)
+                    self.observer.jail_ended(reason)
+                    self.observer.note("jail_ended", user=self._user, life=life, reason=reason)
+                case Note(event, values):
+                    self._note(event, values)
+                case Gone():
+                    self.stop()
+
+    def _serve(self, serve: Serve) -> None:
+        reply = _Reply(self.actor_ref, serve.life, serve.id)
+        service = self._services.get(serve.verb)
+        if service is None:
+            reply.fail("unavailable", f"nobody serves {serve.verb} on this server yet")
+            return
+        service.serve(
+            VerbRequest(
+                serve.spec.handle,
+                serve.life,
+                "agent",
+                serve.spec,
+                serve.id,
+                serve.verb,
+                serve.body,
+                reply,
+            )
+        )
+
+    def _append(self, append: Append) -> None:
+        """Put an event into the log; an acceptance within the call needs no message to oneself."""
+        me, thread, here = self.actor_ref, threading.get_ident(), 0
+        inside = True
+
+        def accepted() -> None:
+            nonlocal here
+            if inside and threading.get_ident() == thread:
+                here += 1
+            else:
+                tell(me, Accepted(append.life, append.turn, 1))
+
+        append.sink.append(append.item, accepted)
+        inside = False
+        if here:
+            self._carry_out(self._state.accepted(append.life, append.turn, here))
+
+    def _note(self, event: str, values: dict[str, Any]) -> None:
+        if event == "jail_ready":
+            self._start_s = values["start_s"]
+            self.observer.jail_started(self._start_s)
+        elif event == "peer_faulted":
+            self.observer.peer_faulted(values["reason"])
+            self.observer.warn(event, user=self._user, **values)
+            return
+        self.observer.note(event, user=self._user, **values)
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _arm(self) -> None:
+        """Have a tick at the next deadline; one that turns out early just arms again."""
+        due = self._state.next_deadline_s()
+        if due is not None and (self._armed_s is None or due < self._armed_s):
+            self._armed_s = due
+            me = self.actor_ref
+            delay_s = max(0.0, due - time.monotonic())
+            self._edge.call_later(delay_s, lambda: void(tell(me, Tick(due))))

@@ -1,0 +1,126 @@
+"""What a user actor is told and asked."""
+
+import socket
+from dataclasses import dataclass
+
+from actors.service import TurnSpec
+from jail.wire.errors import PeerFault
+from jail.wire.schema import Body, Failure
+
+
+@dataclass(frozen=True, slots=True)
+class StartTurn:
+    """Run a turn; how it goes is read in its log."""
+
+    spec: TurnSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTurn:
+    """End a turn early."""
+
+    turn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Take nothing new, end when the running turns have."""
+
+
+@dataclass(frozen=True, slots=True)
+class JailStarted:
+    """The spawner started a jail; ``sock`` is the connected end of its edge."""
+
+    life: int
+    sock: socket.socket
+    spawn_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JailFailed:
+    """The spawner could not."""
+
+    life: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class JailExited:
+    """All processes of a jail were reaped."""
+
+    life: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeJail:
+    """Ask: the jail's phase and figures, for status pages. Answers :class:`JailInfo`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JailInfo:
+    """A user's jail as status pages show it; start_s is from asking to HELLO (0: never yet)."""
+
+    user: str
+    phase: str
+    life: int
+    start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The edge: whole messages of a life, oldest first."""
+
+    life: int
+    payloads: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The edge: a life's channel ended, by a fault or an end of file."""
+
+    life: int
+    fault: PeerFault | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A log holds that many more of a turn's events."""
+
+    life: int
+    turn: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredItem:
+    """A service: an item of a request's stream."""
+
+    life: int
+    id: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A service: a result."""
+
+    life: int
+    id: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredError:
+    """A service: an error."""
+
+    life: int
+    id: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A deadline that was armed is due; an overtaken one is stale."""
+
+    due_s: float

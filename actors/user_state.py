@@ -1,0 +1,492 @@
+"""What a user actor decides, without a thread: stimuli in, instructions out.
+
+    phase      what it means                           leaves it
+    cold       no jail                                 a turn: Launch -> starting
+    starting   asked for, or no HELLO yet              HELLO -> ready; deadline, failure -> ending
+    ready      turns run                               idle or told: Drain -> draining
+    draining   takes nothing new                       end of file -> ending
+    ending     killed or ended, not yet reaped         JailExited -> cold, or starting if turns wait
+
+A turn is waiting (for a jail), running (its turn.start is open), or over. Whatever ends a life ends
+its running turns with one failure each; waiting ones go on to the next life.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from actors.instructions import (
+    Append,
+    Cancel,
+    Credit,
+    Finish,
+    Gone,
+    Instruction,
+    Kill,
+    Launch,
+    Note,
+    Send,
+    Serve,
+)
+from actors.service import Mode, TurnSink, TurnSpec
+from jail.wire.connection import (
+    STREAM_WINDOW,
+    Asked,
+    CancelCame,
+    Connection,
+    CreditCame,
+    Event,
+    Failed,
+    ItemCame,
+    PeerReady,
+    Replied,
+)
+from jail.wire.errors import PeerFault
+from jail.wire.schema import (
+    Body,
+    ChatEnd,
+    Done,
+    Drain,
+    ErrorCode,
+    Failure,
+    LogLine,
+    SessionAppend,
+    TurnEnd,
+    TurnStart,
+)
+
+# A worker has that long to close a cancelled turn before its jail is killed (design.md 5).
+_CANCEL_S = 2.0
+# After its own wall clock the worker may still report; then core ends the turn.
+_WALL_MARGIN_S = 5.0
+_DRAIN_S = 10.0
+# The spawner reaps a killed jail in milliseconds; past this it is taken as gone.
+_REAP_S = 30.0
+_LAUNCHES_IN_A_ROW = 3
+_GRANT_EVERY = STREAM_WINDOW // 4
+_LOG_LINES = 50
+# What one turn may add to its session, and how many steps it may journal: bounds on a hostile worker.
+_APPEND_BYTES = 16 << 20
+_STEPS = 20_000
+
+Phase = Literal["cold", "starting", "ready", "draining", "ending"]
+
+
+# ---- state ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Turn:
+    spec: TurnSpec
+    deadline_s: float
+    request: int | None = None  # its turn.start; None while it waits for a jail
+    verdict: Failure | None = None  # how core ended it, whatever the worker says
+    rounds: int = 0
+    output_tokens: int = 0
+    steps: int = 0
+    log_lines: int = 0
+    append_bytes: int = 0
+    accepted: int = 0  # events accepted and not yet granted again
+
+
+@dataclass(slots=True)
+class _Open:
+    turn: _Turn
+    verb: str
+
+
+@dataclass(slots=True)
+class UserState:
+    """The decisions.
+
+    Args:
+        next_life: numbers jails; unique in the process.
+        mode: whether the agent may use a verb.
+        start_timeout_s: from Launch to HELLO.
+        idle_s: a ready jail without a turn for this long is drained.
+    """
+
+    next_life: Callable[[], int]
+    mode: Callable[[str], Mode]
+    start_timeout_s: float
+    idle_s: float
+    phase: Phase = "cold"
+    life: int = 0
+    _connection: Connection | None = None
+    _turns: dict[str, _Turn] = field(default_factory=dict)
+    _open: dict[int, _Open] = field(default_factory=dict)
+    _by_request: dict[int, _Turn] = field(default_factory=dict)
+    _drain_request: int = 0
+    _phase_deadline_s: float | None = None
+    _idle_since_s: float = 0.0
+    _launched_s: float = 0.0
+    _fruitless: int = 0
+    _leaving: bool = False
+    _out: list[Instruction] = field(default_factory=list)
+
+    # -- what the hub and the supervisor want -------------------------------------------------------
+
+    def start_turn(self, spec: TurnSpec, now_s: float) -> list[Instruction]:
+        """Run a turn, in the jail that is there or in one to be started."""
+        if self._leaving:
+            self._finish(spec.sink, Failure("unavailable", "the server is stopping; try again", 5))
+        elif spec.turn in self._turns:
+            raise ValueError("a turn's id was used twice")
+        else:
+            turn = _Turn(spec, now_s + spec.agent.limits.wall_s + _WALL_MARGIN_S)
+            self._turns[spec.turn] = turn
+            if self.phase == "ready":
+                self._begin(turn)
+            elif self.phase == "cold":
+                self._launch(now_s)
+        return self._take()
+
+    def cancel_turn(self, turn_id: str, now_s: float) -> list[Instruction]:
+        """End a turn early; silent for one that is over."""
+        turn = self._turns.get(turn_id)
+        if turn is not None:
+            self._end_early(turn, Failure("cancelled", "the turn was cancelled"), now_s)
+        return self._take()
+
+    def leave(self, now_s: float) -> list[Instruction]:
+        """Take no new turn, end when the running ones have; Gone follows."""
+        self._leaving = True
+        for turn in [t for t in self._turns.values() if t.request is None]:
+            self._end_turn(turn, Failure("unavailable", "the server is stopping; try again", 5))
+        if self.phase == "ready" and not self._turns:
+            self._drain(now_s)
+        self._say_gone()
+        return self._take()
+
+    # -- what happens to the jail -------------------------------------------------------------------
+
+    def jail_failed(self, life: int, message: str, now_s: float) -> list[Instruction]:
+        """The spawner could not start it."""
+        if life == self.life and self.phase == "starting":
+            for turn in list(self._turns.values()):
+                self._end_turn(turn, Failure("unavailable", f"your jail could not be started: {message}"))
+            self._to_cold(now_s)
+        return self._take()
+
+    def jail_closed(self, life: int, fault: PeerFault | None, now_s: float) -> list[Instruction]:
+        """Its channel ended: a fault of the worker's, or its process is gone."""
+        if life == self.life and self.phase in ("starting", "ready", "draining"):
+            self._end_life(fault, "ended", now_s)
+        return self._take()
+
+    def jail_exited(self, life: int, how: str, now_s: float) -> list[Instruction]:
+        """All its processes were reaped."""
+        if life == self.life and self.phase != "cold":
+            if self.phase != "ending":
+                self._end_life(None, how, now_s)
+            self._to_cold(now_s)
+        return self._take()
+
+    def frames(self, life: int, payloads: list[bytes], now_s: float) -> list[Instruction]:
+        """Messages of the jail's, oldest first."""
+        for payload in payloads:
+            if life != self.life or self._connection is None:
+                break
+            try:
+                events = self._connection.receive(payload)
+                self._out += [Send(answer) for answer in self._connection.take_answers()]
+                for event in events:
+                    self._on_event(event, len(payload), now_s)
+            except PeerFault as fault:
+                self._end_life(fault, "fault", now_s)
+        return self._take()
+
+    # -- what services answer -----------------------------------------------------------------------
+
+    def answered_item(self, life: int, request_id: int, body: Body) -> list[Instruction]:
+        """An item of a verb's stream."""
+        if self._is_open(life, request_id):
+            self._send(self._link.item(request_id, body))
+        return self._take()
+
+    def answered(self, life: int, request_id: int, body: Body) -> list[Instruction]:
+        """A verb's result."""
+        if self._is_open(life, request_id):
+            if isinstance(body, ChatEnd):
+                self._open[request_id].turn.output_tokens += body.usage.output_tokens
+            del self._open[request_id]
+            self._send(self._link.reply(request_id, body))
+        return self._take()
+
+    def answered_error(self, life: int, request_id: int, failure: Failure) -> list[Instruction]:
+        """A verb's error."""
+        if self._is_open(life, request_id):
+            del self._open[request_id]
+            self._refuse(request_id, failure.code, failure.message, failure.retry_after_s)
+        return self._take()
+
+    def accepted(self, life: int, turn_id: str, count: int) -> list[Instruction]:
+        """The log holds ``count`` more of a turn's events: let the worker send as many again."""
+        turn = self._turns.get(turn_id)
+        if life == self.life and turn is not None and turn.request is not None:
+            turn.accepted += count
+            if turn.accepted >= _GRANT_EVERY:
+                self._send(self._link.grant(turn.request, turn.accepted))
+                turn.accepted = 0
+        return self._take()
+
+    # -- time ---------------------------------------------------------------------------------------
+
+    def next_deadline_s(self) -> float | None:
+        """When :meth:`tick` is due, or None."""
+        times = [turn.deadline_s for turn in self._turns.values()]
+        if self._phase_deadline_s is not None:
+            times.append(self._phase_deadline_s)
+        elif self.phase == "ready" and not self._turns:
+            times.append(self._idle_since_s + self.idle_s)
+        return min(times, default=None)
+
+    def tick(self, now_s: float) -> list[Instruction]:
+        """Deal with every deadline that has passed."""
+        for turn in [t for t in self._turns.values() if now_s >= t.deadline_s]:
+            if turn.spec.turn not in self._turns:
+                continue  # it went with the life that an earlier one ended
+            if turn.verdict is None:
+                message = f"the turn took longer than {turn.spec.agent.limits.wall_s} s"
+                self._end_early(turn, Failure("limit", message), now_s)
+            elif self.phase in ("ready", "draining"):
+                self._end_life(None, "cancel_ignored", now_s)
+        if self._phase_deadline_s is not None and now_s >= self._phase_deadline_s:
+            self._on_phase_deadline(now_s)
+        elif self.phase == "ready" and not self._turns and now_s >= self._idle_since_s + self.idle_s:
+            self._drain(now_s)
+        return self._take()
+
+    def _on_phase_deadline(self, now_s: float) -> None:
+        match self.phase:
+            case "starting":
+                self._end_life(PeerFault("deadline", "no handshake in time"), "fault", now_s)
+            case "draining":
+                self._end_life(None, "drain_ignored", now_s)
+            case "ending":
+                self._note("jail_reap_timed_out", life=self.life)
+                self._to_cold(now_s)
+
+    # -- events of the connection ---------------------------------------------------------------------
+
+    def _on_event(self, event: Event, size: int, now_s: float) -> None:
+        match event:
+            case PeerReady(software):
+                self._on_ready(software, now_s)
+            case Asked(request_id, verb, body):
+                self._on_asked(request_id, verb, body, size)
+            case ItemCame(request_id, body):
+                turn = self._by_request.get(request_id)
+                if turn is not None:
+                    self._out.append(Append(turn.spec.sink, self.life, turn.spec.turn, body))
+            case Replied(request_id, body):
+                self._on_closed(request_id, body, now_s)
+            case Failed(request_id, failure):
+                self._on_closed(request_id, failure, now_s)
+            case CreditCame(request_id, count):
+                if found := self._open.get(request_id):
+                    self._out.append(Credit(self.life, request_id, found.verb, count))
+            case CancelCame(request_id):
+                if found := self._open.pop(request_id, None):
+                    self._out.append(Cancel(self.life, request_id, found.verb))
+                    self._refuse(request_id, "cancelled", "cancelled by the worker")
+
+    def _on_ready(self, software: str, now_s: float) -> None:
+        self.phase = "ready"
+        self._phase_deadline_s = None
+        self._idle_since_s = now_s
+        self._fruitless = 0
+        self._note("jail_ready", life=self.life, software=software, start_s=now_s - self._launched_s)
+        for turn in list(self._turns.values()):
+            self._begin(turn)
+        if self._leaving and not self._turns:
+            self._drain(now_s)
+
+    def _on_closed(self, request_id: int, outcome: Body, now_s: float) -> None:
+        if request_id == self._drain_request:
+            return  # the end of file follows
+        turn = self._by_request.get(request_id)
+        if turn is None:
+            return
+        assert isinstance(outcome, TurnEnd | Failure)
+        self._end_turn(turn, turn.verdict or outcome)
+        self._idle_since_s = now_s
+        if self._leaving and not self._turns and self.phase == "ready":
+            self._drain(now_s)
+
+    def _on_asked(self, request_id: int, verb: str, body: Any, size: int) -> None:
+        turn = self._turns.get(body.turn)
+        if turn is None or turn.request is None:
+            self._refuse(request_id, "not_found", "no such turn runs")
+            return
+        refusal = self._refusal(turn, verb, body, size)
+        if refusal is not None:
+            self._refuse(request_id, refusal.code, refusal.message)
+        elif isinstance(body, LogLine):
+            self._note("worker_logged", level=body.level, worker_event=body.event, detail=body.detail)
+            self._send(self._link.reply(request_id, Done()))
+        else:
+            self._open[request_id] = _Open(turn, verb)
+            self._out.append(Serve(turn.spec, self.life, request_id, verb, body))
+
+    def _refusal(self, turn: _Turn, verb: str, body: Any, size: int) -> Failure | None:
+        """Why this request is not served: the policy, the turn's limits, or None."""
+        mode = self.mode(verb)
+        if mode == "off":
+            return Failure("refused", f"{verb} is switched off on this server")
+        if mode == "ask":
+            return Failure("approval_required", f"{verb} needs an approval, and nobody can be asked")
+        limits = turn.spec.agent.limits
+        match verb:
+            case "provider.chat":
+                if turn.verdict is not None:
+                    return Failure("cancelled", turn.verdict.message)
+                if any(o.turn is turn and o.verb == verb for o in self._open.values()):
+                    return Failure("limit", "one provider.chat at a time in a turn")
+                turn.rounds += 1
+                if turn.rounds > limits.rounds:
+                    return Failure("limit", f"more than {limits.rounds} rounds in a turn")
+                if turn.output_tokens >= limits.output_tokens:
+                    return Failure("limit", f"more than {limits.output_tokens} tokens in a turn")
+            case "step.begin" | "step.end":
+                if verb == "step.begin" and turn.verdict is not None:
+                    return Failure("cancelled", turn.verdict.message)
+                turn.steps += 1
+                if turn.steps > _STEPS:
+                    return Failure("limit", f"more than {_STEPS} steps in a turn")
+            case "session.append":
+                assert isinstance(body, SessionAppend)
+                turn.append_bytes += size
+                if turn.append_bytes > _APPEND_BYTES:
+                    return Failure("limit", f"more than {_APPEND_BYTES} bytes appended in a turn")
+            case "log":
+                turn.log_lines += 1
+                if turn.log_lines > _LOG_LINES:
+                    return Failure("limit", f"more than {_LOG_LINES} log lines in a turn")
+        return None
+
+    # -- lives ----------------------------------------------------------------------------------------
+
+    def _launch(self, now_s: float) -> None:
+        self.life = self.next_life()
+        self.phase = "starting"
+        self._launched_s = now_s
+        self._phase_deadline_s = now_s + self.start_timeout_s
+        self._connection = Connection("core", now_s, self.start_timeout_s)
+        self._out.append(Launch(self.life))
+
+    def _drain(self, now_s: float) -> None:
+        self.phase = "draining"
+        self._phase_deadline_s = now_s + _DRAIN_S
+        self._drain_request, data = self._link.request(Drain())
+        self._send(data)
+
+    def _end_life(self, fault: PeerFault | None, how: str, now_s: float) -> None:
+        """The jail is over: close everything that stood on it, and wait for it to be reaped."""
+        drained = self.phase == "draining" and fault is None and how == "ended"
+        reason = f"fault_{fault.reason}" if fault else ("drained" if drained else how)
+        if self.phase == "starting":
+            self._fruitless += 1
+        self.phase = "ending"
+        self._phase_deadline_s = now_s + _REAP_S
+        self._connection = None
+        if fault is not None:
+            self._note("peer_faulted", life=self.life, reason=fault.reason, detail=fault.detail)
+        for turn in [t for t in self._turns.values() if t.request is not None]:
+            self._drop_requests(turn)
+            self._end_turn(turn, turn.verdict or _lost(fault))
+        if self._fruitless >= _LAUNCHES_IN_A_ROW:
+            self._fruitless = 0
+            for turn in list(self._turns.values()):
+                self._end_turn(
+                    turn,
+                    Failure("unavailable", "your jail fails at every start; tell the operator"),
+                )
+        self._open.clear()
+        self._by_request.clear()
+        self._drain_request = 0
+        self._out.append(Kill(self.life, reason))
+
+    def _to_cold(self, now_s: float) -> None:
+        self.phase = "cold"
+        self._phase_deadline_s = None
+        self._connection = None
+        if self._turns:
+            self._launch(now_s)
+        self._say_gone()
+
+    def _say_gone(self) -> None:
+        if self._leaving and self.phase == "cold":
+            self._out.append(Gone())
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def _begin(self, turn: _Turn) -> None:
+        spec = turn.spec
+        request_id, data = self._link.request(TurnStart(spec.turn, spec.agent))
+        turn.request = request_id
+        self._by_request[request_id] = turn
+        self._send(data)
+
+    def _end_early(self, turn: _Turn, verdict: Failure, now_s: float) -> None:
+        if turn.request is None:
+            self._end_turn(turn, verdict)
+        elif turn.verdict is None:
+            turn.verdict = verdict
+            turn.deadline_s = now_s + _CANCEL_S
+            for request_id in [
+                i for i, o in self._open.items() if o.turn is turn and o.verb == "provider.chat"
+            ]:
+                del self._open[request_id]
+                self._out.append(Cancel(self.life, request_id, "provider.chat"))
+                self._refuse(request_id, "cancelled", verdict.message)
+            self._send(self._link.cancel(turn.request))
+
+    def _end_turn(self, turn: _Turn, outcome: TurnEnd | Failure) -> None:
+        del self._turns[turn.spec.turn]
+        if turn.request is not None:
+            self._by_request.pop(turn.request, None)
+            if self._connection is not None:
+                for request_id in self._drop_requests(turn):
+                    self._refuse(request_id, "cancelled", "the turn is over")
+        self._finish(turn.spec.sink, outcome)
+
+    def _drop_requests(self, turn: _Turn) -> list[int]:
+        ids = [i for i, o in self._open.items() if o.turn is turn]
+        for request_id in ids:
+            self._out.append(Cancel(self.life, request_id, self._open.pop(request_id).verb))
+        return ids
+
+    # -- small change -----------------------------------------------------------------------------------
+
+    @property
+    def _link(self) -> Connection:
+        assert self._connection is not None
+        return self._connection
+
+    def _is_open(self, life: int, request_id: int) -> bool:
+        return life == self.life and self._connection is not None and request_id in self._open
+
+    def _refuse(
+        self, request_id: int, code: ErrorCode, message: str, retry_after_s: int | None = None
+    ) -> None:
+        self._send(self._link.error(request_id, code, message, retry_after_s))
+
+    def _send(self, data: bytes) -> None:
+        self._out.append(Send(data))
+
+    def _finish(self, sink: TurnSink, outcome: TurnEnd | Failure) -> None:
+        self._out.append(Finish(sink, outcome))
+
+    def _note(self, event: str, **values: Any) -> None:
+        self._out.append(Note(event, values))
+
+    def _take(self) -> list[Instruction]:
+        out, self._out = self._out, []
+        return out
+
+
+def _lost(fault: PeerFault | None) -> Failure:
+    if fault is not None:
+        return Failure("worker", f"your jail broke the protocol ({fault.reason}) and was ended; try again")
+    return Failure("worker", "your jail ended in the middle of the turn (crash or out of memory); try again")
