@@ -1,0 +1,200 @@
+"""A turn's event log in memory: the turn appends at its speed, each client reads at its own.
+
+Actor threads append; readers live on the hub's loop and are woken once for a burst. The log is a
+window bounded by bytes and age: a reader that falls out of it is told so and has to begin anew.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from jail.wire.schema import Failure, TurnEnd, TurnItem
+
+_MAX_BATCH = 256
+_EVENT_BYTES = 400
+"""What an event takes in memory beside its data; a window of single letters is bounded too."""
+_encode = msgspec.msgpack.Encoder().encode
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """An event with its durable id (in its session, from 1 up); ``data`` is the item encoded."""
+
+    id: int
+    created_s: float  # Unix time
+    item: TurnItem
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The reader fell out of the window; ``last_id`` is the last event that it was given."""
+
+    last_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The turn has ended and every event before it was given."""
+
+    outcome: TurnEnd | Failure
+
+
+class Persist(Protocol):
+    """Keeps events on disk."""
+
+    def add(self, event: LogEvent, accepted: Callable[[], None]) -> None:
+        """Take an event, in order; calls nothing back yet."""
+        ...
+
+    def kick(self) -> None:
+        """Begin to store what was added; each ``accepted`` is called once, from any thread."""
+        ...
+
+
+class TurnLog:
+    """The log of one turn, and its :class:`actors.service.TurnSink`.
+
+    Args:
+        loop: where the readers live.
+        first_id: the first event's id.
+        max_bytes: how much memory the events kept for readers may take.
+        max_age_s: how old (in seconds) a kept event may be.
+        persist: where events are kept, or None for a log in memory alone.
+        on_finish: called once with the outcome, on the thread that finished the turn.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        first_id: int,
+        max_bytes: int,
+        max_age_s: float,
+        persist: Persist | None,
+        on_finish: Callable[[TurnEnd | Failure], None],
+    ) -> None:
+        self._loop = loop
+        self._first_id = self._next_id = first_id
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._persist = persist
+        self._on_finish = on_finish
+        self._lock = threading.Lock()
+        self._window: deque[LogEvent] = deque()
+        self._window_bytes = 0
+        self._outcome: TurnEnd | Failure | None = None
+        self._wake_posted = False
+        self._readers: set[asyncio.Event] = set()
+
+    # -- any thread -------------------------------------------------------------------------------
+
+    def append(self, item: TurnItem, accepted: Callable[[], None]) -> None:
+        """Take an event; ``accepted`` follows once it is kept (at once if in memory alone)."""
+        data = _encode(item)
+        now_s = time.time()
+        with self._lock:
+            late = self._outcome is not None
+            if not late:
+                event = LogEvent(self._next_id, now_s, item, data)
+                self._next_id += 1
+                self._window.append(event)
+                self._window_bytes += len(data) + _EVENT_BYTES
+                self._trim(now_s)
+                if self._persist is not None:
+                    self._persist.add(event, accepted)
+                wake, self._wake_posted = not self._wake_posted, True
+        if late:
+            _log.error("event_after_turn_end", event_type=type(item).__name__)
+            accepted()
+            return
+        if wake:
+            self._post_wake()
+        if self._persist is None:
+            accepted()
+        else:
+            self._persist.kick()
+
+    def finish(self, outcome: TurnEnd | Failure) -> None:
+        """End the log; a second call is a bug, is logged and changes nothing."""
+        with self._lock:
+            again, self._outcome = self._outcome is not None, self._outcome or outcome
+        if again:
+            _log.error("turn_finished_twice")
+            return
+        # before the readers know: whoever is told the end may use the session again
+        self._on_finish(outcome)
+        self._post_wake()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the turn has ended."""
+        return self._outcome is not None
+
+    # -- the hub's loop ---------------------------------------------------------------------------
+
+    async def watch(
+        self, after_id: int | None = None
+    ) -> AsyncIterator[tuple[LogEvent, ...] | Behind | Finished]:
+        """Events past ``after_id`` (None: all of this turn) in batches as they come.
+
+        Lastly Behind or Finished.
+        Close the iterator (``contextlib.aclosing``) when leaving it early.
+        """
+        after_id = self._first_id - 1 if after_id is None else after_id
+        woken = asyncio.Event()
+        self._readers.add(woken)
+        try:
+            while True:
+                woken.clear()
+                found = self._read(after_id)
+                if found is None:
+                    await woken.wait()
+                    continue
+                yield found
+                if not isinstance(found, tuple):
+                    return
+                after_id = found[-1].id
+        finally:
+            self._readers.discard(woken)
+
+    def _read(self, after_id: int) -> tuple[LogEvent, ...] | Behind | Finished | None:
+        with self._lock:
+            oldest = self._window[0].id if self._window else self._next_id
+            if after_id + 1 < oldest:
+                return Behind(after_id)
+            seen = after_id + 1 - oldest  # ids have no gaps within a turn
+            batch = tuple(islice(self._window, seen, seen + _MAX_BATCH))
+            if batch:
+                return batch
+            return Finished(self._outcome) if self._outcome is not None else None
+
+    def _trim(self, now_s: float) -> None:
+        oldest_s = now_s - self._max_age_s
+        # the newest stays, whatever its size: a reader that keeps up loses nothing
+        while len(self._window) > 1 and (
+            self._window_bytes > self._max_bytes or self._window[0].created_s < oldest_s
+        ):
+            self._window_bytes -= len(self._window.popleft().data) + _EVENT_BYTES
+
+    def _post_wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            # the loop is closed: there is no reader left to wake
+            _log.debug("log_reader_loop_closed")
+
+    def _wake(self) -> None:
+        with self._lock:
+            self._wake_posted = False
+        for woken in self._readers:
+            woken.set()

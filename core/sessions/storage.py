@@ -1,0 +1,296 @@
+"""The storage threads: they alone touch the databases, and commit in groups.
+
+A user belongs to one thread, so what is asked for one user happens in the order asked. A thread
+takes whatever waits for one user, does it in one transaction, and only after the commit says so;
+while it waits for the disk the next group gathers. Callers never wait: they are called back.
+
+Durability: a group commits with synchronous=FULL (the write-ahead log is flushed), because an
+acknowledged step or message must outlive a power cut. A group of nothing but ``lazy`` work, the
+event log, commits with NORMAL: it outlives any end of the process, and a power cut may take the
+last of it but never damages the file (https://sqlite.org/wal.html).
+"""
+
+import contextlib
+import sqlite3
+import threading
+import time
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from core.errors import CoreError
+from core.sessions.database import Database
+from core.sessions.errors import StorageError
+from core.sessions.store import Outcome, UserStore
+from core.vault.handle import UserHandle
+from jail.wire.schema import Failure
+
+_T = TypeVar("_T")
+
+_MAX_GROUP = 128
+"""Jobs in one transaction: more would keep the other users of this thread waiting."""
+_MAX_USER_JOBS = 512
+_MAX_USER_BYTES = 32 << 20
+"""What may wait for one user; more is refused as overloaded."""
+_MAX_OPEN = 32
+"""Databases a thread keeps open, three descriptors each."""
+_STOP_TIMEOUT_S = 10.0
+
+INTERRUPTED = Outcome(failure=Failure("internal", "interrupted: the server stopped while it ran"))
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    handle: UserHandle
+    work: Callable[[UserStore], Any]
+    done: Callable[[Any], None]
+    failed: Callable[[CoreError], None]
+    size_bytes: int
+    lazy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """Closes a user's database and deletes its files."""
+
+    done: Callable[[Any], None]
+    failed: Callable[[CoreError], None]
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    jobs: deque[_Job | _Removal]
+    size_bytes: int = 0
+
+
+class Storage:
+    """Runs work on users' databases below ``directory`` (made with mode 0700 if missing).
+
+    Args:
+        directory: where ``<user>.db`` lie.
+        threads: how many threads share the users.
+    """
+
+    def __init__(self, directory: Path, threads: int) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._threads = [_StorageThread(directory, number) for number in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(
+        self,
+        handle: UserHandle,
+        work: Callable[[UserStore], _T],
+        done: Callable[[_T], None],
+        failed: Callable[[CoreError], None],
+        *,
+        size_bytes: int = 0,
+        lazy: bool = False,
+    ) -> None:
+        """Have ``work`` done in a transaction; never blocks.
+
+        ``done`` is called on a storage thread after the commit, or ``failed`` with a StorageError,
+        SealError or what of CoreError the work raised, in which case nothing of it was kept.
+        When too much waits for this user, ``failed`` is called at once, on this thread.
+        ``size_bytes`` is about what the job holds in memory; ``lazy``: see the module.
+        """
+        job = _Job(handle, work, done, failed, size_bytes, lazy)
+        self._thread_of(handle.user).put(handle.user, job)
+
+    def remove(self, user: str, done: Callable[[None], None], failed: Callable[[CoreError], None]) -> None:
+        """Delete a user's database, after all that waits for it; answers as :meth:`submit`."""
+        self._thread_of(user).put(user, _Removal(done, failed))
+
+    def stop(self) -> None:
+        """Do what waits, close every database and end the threads; refuses what comes later."""
+        for thread in self._threads:
+            thread.finish()
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                _log.error("storage_stop_timed_out", thread=thread.name)
+
+    def _thread_of(self, user: str) -> "_StorageThread":
+        return self._threads[zlib.crc32(user.encode()) % len(self._threads)]
+
+
+class _StorageThread(threading.Thread):
+    def __init__(self, directory: Path, number: int) -> None:
+        super().__init__(name=f"storage-{number}", daemon=True)
+        self._directory = directory
+        self._woken = threading.Condition()
+        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        self._finishing = False
+        self._open: OrderedDict[str, Database] = OrderedDict()
+        self._recovered: set[str] = set()
+
+    # -- any thread -------------------------------------------------------------------------------
+
+    def put(self, user: str, job: _Job | _Removal) -> None:
+        with self._woken:
+            refusal = self._refusal(user, job)
+            if refusal is None:
+                waiting = self._waiting.setdefault(user, _Waiting(deque()))
+                waiting.jobs.append(job)
+                waiting.size_bytes += job.size_bytes
+                self._woken.notify()
+        if refusal is not None:
+            job.failed(refusal)
+
+    def _refusal(self, user: str, job: _Job | _Removal) -> StorageError | None:
+        if self._finishing:
+            return StorageError("unavailable", "the server is stopping")
+        waiting = self._waiting.get(user)
+        if waiting is not None and (
+            len(waiting.jobs) >= _MAX_USER_JOBS or waiting.size_bytes + job.size_bytes > _MAX_USER_BYTES
+        ):
+            return StorageError("overloaded", "too much waits to be stored: try again in a moment")
+        return None
+
+    def finish(self) -> None:
+        with self._woken:
+            self._finishing = True
+            self._woken.notify()
+
+    # -- this thread ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while (group := self._take()) is not None:
+            user, jobs = group
+            if isinstance(jobs, _Removal):
+                self._remove(user, jobs)
+            else:
+                self._carry_out(user, jobs)
+        while self._open:
+            self._close(next(iter(self._open)))
+
+    def _take(self) -> tuple[str, list[_Job] | _Removal] | None:
+        """The next user's group in turn; waits for one, None when there will be no more."""
+        with self._woken:
+            while not self._waiting:
+                if self._finishing:
+                    return None
+                self._woken.wait()
+            user, waiting = self._waiting.popitem(last=False)
+            group: list[_Job] = []
+            removal: _Removal | None = None
+            while waiting.jobs and len(group) < _MAX_GROUP:
+                job = waiting.jobs[0]
+                if isinstance(job, _Removal):
+                    removal = job if not group else None
+                    if removal:
+                        waiting.jobs.popleft()
+                    break
+                waiting.jobs.popleft()
+                waiting.size_bytes -= job.size_bytes
+                group.append(job)
+            if waiting.jobs:
+                self._waiting[user] = waiting
+            return user, removal or group
+
+    def _carry_out(self, user: str, jobs: list[_Job]) -> None:
+        answers: list[Callable[[], None]] = []
+        try:
+            database = self._database(user)
+            execute = database.connection.execute
+            level = "NORMAL" if all(job.lazy for job in jobs) else "FULL"
+            execute(f"PRAGMA synchronous={level}")
+            execute("BEGIN IMMEDIATE")
+            if user not in self._recovered:
+                self._recover(database.bind(jobs[0].handle))
+            answers = [self._one(database, job) for job in jobs]
+            execute("COMMIT")
+            self._recovered.add(user)
+        except (sqlite3.Error, CoreError) as error:
+            self._close(user)  # rolls back; the next group begins with a fresh look at the file
+            reason = error if isinstance(error, CoreError) else _storage_error(error)
+            if not isinstance(error, CoreError):
+                _log.error("storage_failed", user=user, error=str(error), jobs=len(jobs))
+            answers = [_bind(job.failed, reason) for job in jobs]
+        for answer in answers:
+            _call(answer)
+
+    def _one(self, database: Database, job: _Job) -> Callable[[], None]:
+        """Do one job inside the group's transaction; a failing one is undone alone."""
+        execute = database.connection.execute
+        execute("SAVEPOINT job")
+        reason: CoreError
+        try:
+            result = job.work(database.bind(job.handle))
+            execute("RELEASE job")
+            return _bind(job.done, result)
+        except CoreError as error:
+            reason = error
+        except sqlite3.Error as error:
+            if not database.connection.in_transaction:
+                raise  # SQLite undid the whole group (disk full, say): no job of it was kept
+            _log.error("storage_job_failed", user=job.handle.user, error=str(error))
+            reason = _storage_error(error)
+        except Exception:  # noqa: BLE001 - a bug in one job must not fail its neighbours
+            _log.exception("storage_job_crashed", user=job.handle.user)
+            reason = StorageError("unavailable", "storing failed by a bug of ours; it was logged")
+        execute("ROLLBACK TO job")
+        execute("RELEASE job")
+        return _bind(job.failed, reason)
+
+    def _database(self, user: str) -> Database:
+        database = self._open.get(user)
+        if database is None:
+            while len(self._open) >= _MAX_OPEN:
+                self._close(next(iter(self._open)))
+            database = self._open[user] = Database(self._directory / f"{user}.db")
+        self._open.move_to_end(user)
+        return database
+
+    def _recover(self, store: UserStore) -> None:
+        """Once in this process's life: no turn of an earlier one is running any more."""
+        turns = store.interrupt_turns(INTERRUPTED, int(time.time()))
+        if turns:
+            _log.warning("turns_interrupted", user=store.handle.user, turns=len(turns))
+
+    def _close(self, user: str) -> None:
+        database = self._open.pop(user, None)
+        if database is not None:
+            try:
+                database.close()
+            except sqlite3.Error as error:
+                _log.error("storage_close_failed", user=user, error=str(error))
+
+    def _remove(self, user: str, removal: _Removal) -> None:
+        self._close(user)
+        self._recovered.discard(user)
+        try:
+            for suffix in ("-wal", "-shm", ""):
+                with contextlib.suppress(FileNotFoundError):
+                    (self._directory / f"{user}.db{suffix}").unlink()
+        except OSError as error:
+            reason = StorageError("unavailable", f"{user}'s database is not deleted: {error.strerror}")
+            _call(_bind(removal.failed, reason))
+            return
+        _call(_bind(removal.done, None))
+
+
+def _bind(function: Callable[[Any], None], value: Any) -> Callable[[], None]:
+    return lambda: function(value)
+
+
+def _call(answer: Callable[[], None]) -> None:
+    try:
+        answer()
+    except Exception:  # noqa: BLE001 - whoever asked must not end the thread that serves all
+        _log.exception("storage_callback_crashed")
+
+
+def _storage_error(error: sqlite3.Error) -> StorageError:
+    full = getattr(error, "sqlite_errorname", "").startswith("SQLITE_FULL")
+    what = "the disk is full: tell the operator" if full else "the database failed; it was logged"
+    return StorageError("unavailable", f"not stored, {what}")
