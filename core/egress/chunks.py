@@ -1,0 +1,227 @@
+"""A streamed chat completion put together from its chunks, without a socket.
+
+The shapes are OpenAI's (https://platform.openai.com/docs/api-reference/chat-streaming) as servers
+that say they are compatible send them: fields may be missing or null, ids may be missing, a
+whole call may come at once. What has another type altogether is refused.
+"""
+
+import secrets
+from typing import Any, Literal
+
+import msgspec
+
+from core.egress.providers import ProviderError
+from jail.wire.schema import ChatEnd, ToolCall, Usage
+
+MAX_CALLS = 64
+MAX_ARGUMENT_CHARACTERS = 128 << 10
+"""Of one call; even where each character takes four bytes, it fits a jail's frame (1 MiB)."""
+_MAX_ID = 128
+_MAX_NAME = 128
+_MAX_COUNT = 2**53
+UNNAMED = "unnamed_tool"
+"""Stands for a name the model left out: no tool has it, so the model is told that there is none."""
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Fragment(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_Fragment] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = 0
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+_Finish = Literal["stop", "tool_calls", "length", "content_filter"]
+_FINISH: dict[str, _Finish] = {
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "content_filter",
+}
+
+
+class UpstreamSaid(ProviderError):
+    """The stream carried an error of the upstream's; ``raw`` is it, to be sanitised."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__("upstream", "the answer carried an error")
+        self.raw = raw
+
+
+class _Call:
+    def __init__(self, index: int | None) -> None:
+        self.index = index
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+        self.characters = 0
+
+
+class Assembly:
+    """One answer in the making.
+
+    Args:
+        provider: its name, for messages.
+    """
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._calls: list[_Call] = []
+        self._usage = Usage()
+        self._finish: str | None = None
+        self._anything = False
+        self.done = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the upstream said why it ended; at most its usage still follows."""
+        return self._finish is not None
+
+    def take(self, data: bytes) -> tuple[str, str]:
+        """Take one event's data; returns the pieces (reasoning, text) it brought, in that order.
+
+        Raises ProviderError for what isn't a chunk, UpstreamSaid for an error in one.
+        """
+        if data.strip() == b"[DONE]":
+            self.done = True
+            return "", ""
+        try:
+            chunk = _decode(data)
+        except (msgspec.MsgspecError, RecursionError):
+            raise ProviderError(
+                "upstream",
+                f"{self._provider} sent a broken stream: an event that is not a chat completion"
+                " chunk. Try again; if it stays, base_url is not an OpenAI-compatible server.",
+            ) from None
+        if chunk.error:
+            raise UpstreamSaid(data)
+        self._note_usage(chunk.usage)
+        choice = next((c for c in chunk.choices or () if not c.index), None)
+        return self._take_choice(choice) if choice else ("", "")
+
+    def _take_choice(self, choice: _Choice) -> tuple[str, str]:
+        self._anything = True
+        if choice.finish_reason:
+            self._finish = choice.finish_reason
+        delta = choice.delta or choice.message
+        if delta is None:
+            return "", ""
+        for fragment in delta.tool_calls or ():
+            self._take_fragment(fragment)
+        reasoning = delta.reasoning_content or delta.reasoning or ""
+        return reasoning, (delta.content or "") + (delta.refusal or "")
+
+    def _take_fragment(self, fragment: _Fragment) -> None:
+        call = self._call_of(fragment)
+        function = fragment.function or _Function()
+        call.id = call.id or (fragment.id or "")
+        if function.name and not call.name:
+            call.name = function.name[:_MAX_NAME]
+        arguments = function.arguments
+        if isinstance(arguments, dict):  # some servers send the object itself, whole
+            arguments = msgspec.json.encode(arguments).decode()
+        if arguments:
+            call.characters += len(arguments)
+            if call.characters > MAX_ARGUMENT_CHARACTERS:
+                raise ProviderError(
+                    "upstream",
+                    f"{self._provider} sent a tool call with more than {MAX_ARGUMENT_CHARACTERS}"
+                    " characters of arguments. Ask for smaller steps.",
+                )
+            call.arguments.append(arguments)
+
+    def _call_of(self, fragment: _Fragment) -> _Call:
+        """The call a fragment belongs to: by its index, or the last one where it has none."""
+        if fragment.index is None:
+            found = self._calls[-1] if self._calls and not fragment.id else None
+        else:
+            found = next((c for c in reversed(self._calls) if c.index == fragment.index), None)
+        named = fragment.function is not None and bool(fragment.function.name)
+        if found is not None and named and fragment.id and found.id not in ("", fragment.id):
+            found = None  # servers that number every call 0, but name each
+        if found is None:
+            if len(self._calls) >= MAX_CALLS:
+                raise ProviderError(
+                    "upstream", f"{self._provider} asked for more than {MAX_CALLS} tools at once."
+                )
+            found = _Call(fragment.index)
+            self._calls.append(found)
+        return found
+
+    def _note_usage(self, usage: _Usage | None) -> None:
+        if usage is not None:
+            self._usage = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens))
+
+    def end(self) -> tuple[list[ToolCall], ChatEnd]:
+        """The calls and the end, once no more comes. Raises ProviderError where it was cut."""
+        if not self._anything or not (self.done or self.finished):
+            raise ProviderError(
+                "upstream",
+                f"{self._provider} broke off: the answer was cut before its end. Try again.",
+            )
+        if self._finish == "error":
+            raise ProviderError("upstream", f"{self._provider} failed in mid-answer. Try again.")
+        finish: _Finish = _FINISH.get(self._finish or "stop", "stop")
+        taken: set[str] = set()
+        calls = [self._whole(call, taken) for call in self._calls]
+        if finish in ("length", "content_filter"):
+            # a call that was cut short must not act; one that is whole JSON was not
+            calls = [call for call in calls if is_json(call.arguments)]
+        elif calls:
+            finish = "tool_calls"
+        elif finish == "tool_calls":
+            finish = "stop"
+        return calls, ChatEnd(finish, self._usage)
+
+    @staticmethod
+    def _whole(call: _Call, taken: set[str]) -> ToolCall:
+        call_id = call.id
+        if not call_id or len(call_id) > _MAX_ID or call_id in taken:
+            call_id = f"call_{secrets.token_hex(8)}"
+        taken.add(call_id)
+        return ToolCall(call_id, call.name or UNNAMED, "".join(call.arguments) or "{}")
+
+
+def _count(value: int | None) -> int:
+    return min(max(value or 0, 0), _MAX_COUNT)
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is whole JSON."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
