@@ -48,9 +48,9 @@ class Framer(Protocol):
 class Channel:
     """One socket on the edge. Methods may be called from any thread.
 
-    Made by :meth:`Edge.attach`; ``deliver(messages)`` and ``closed(error)`` are called on the
-    edge's thread and must not block. ``closed`` comes exactly once, unless :meth:`close` was
-    called before; ``error`` is None at the peer's orderly end.
+    Made by :meth:`Edge.attach`; ``deliver(channel, messages)`` and ``closed(channel, error)`` are
+    called on the edge's thread and must not block. ``closed`` comes exactly once, unless
+    :meth:`close` was called before; ``error`` is None at the peer's orderly end.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Channel:
         edge: "Edge",
         sock: socket.socket,
         framer: Framer,
-        deliver: Callable[[list[Any]], None],
-        closed: Callable[[CertosaError | None], None],
+        deliver: Callable[["Channel", list[Any]], None],
+        closed: Callable[["Channel", CertosaError | None], None],
         max_unacked: int,
     ) -> None:
         self._edge = edge
@@ -131,7 +131,7 @@ class Channel:
         self._edge.forget(self)
         self._sock.close()
         if report:
-            self._closed_callback(error)
+            self._closed_callback(self, error)
 
     def _read(self) -> None:
         try:
@@ -155,7 +155,7 @@ class Channel:
                 self._unacked += len(messages)
                 if self._unacked >= self._max_unacked:
                     self._set_mask(self._mask & ~select.EPOLLIN)
-            self._deliver(messages)
+            self._deliver(self, messages)
 
     def _flush(self) -> None:
         with self._lock:
@@ -221,8 +221,8 @@ class Edge:
         self,
         sock: socket.socket,
         framer: Framer,
-        deliver: Callable[[list[Any]], None],
-        closed: Callable[[CertosaError | None], None],
+        deliver: Callable[["Channel", list[Any]], None],
+        closed: Callable[["Channel", CertosaError | None], None],
         max_unacked: int = MAX_UNACKED,
     ) -> Channel:
         """Take over a connected stream socket; see :class:`Channel` for the callbacks."""

@@ -189,10 +189,10 @@ class UserActor(Actor):
             return
         me = self.actor_ref
 
-        def deliver(payloads: list[bytes]) -> None:
+        def deliver(_channel: Channel, payloads: list[bytes]) -> None:
             tell(me, Frames(life, payloads))
 
-        def closed(error: CertosaError | None) -> None:
+        def closed(_channel: Channel, error: CertosaError | None) -> None:
             tell(me, Closed(life, error if isinstance(error, PeerFault) else None))
 
         self._channel = self._edge.attach(sock, Zmtp(MAX_FRAME_BYTES), deliver, closed)

@@ -1,0 +1,267 @@
+"""Core's end of the link to egress: questions to the vault, and model streams.
+
+An actor owns the link's life (up, lost, up again). Streams do not pass through it: their items go
+from the edge's thread to the user actor that asked, and credit goes back on the asker's thread.
+"""
+
+import itertools
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from actors.base import Actor, Ref, tell
+from actors.edge import Channel, Edge
+from actors.observer import Observer
+from actors.service import RequestKey, VerbRequest
+from core.egress.messages import (
+    ChatCancel,
+    ChatCredit,
+    ChatDone,
+    ChatFailed,
+    ChatItem,
+    ChatStart,
+    FromEgress,
+    HandleMinted,
+    Refused,
+    VerifyToken,
+)
+from core.errors import CoreError, LinkError
+from core.link import LinkReader, encode_message
+from core.promise import promised
+from core.vault.handle import UserHandle
+from jail.wire.errors import CertosaError
+from jail.wire.schema import ProviderChat
+
+# A question to the vault is a row read or written; under emulation still well below this.
+_ASK_TIMEOUT_S = 20.0
+# Credits bound the items; this bounds answers to questions on their way through the edge.
+_MAX_UNACKED = 256
+_LOST = "the egress process ended and is being restarted; try again"
+_RETRY_AFTER_S = 2
+
+
+class VaultRefused(CoreError):
+    """The vault said no; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """Egress runs; ``sock`` is core's end of the link to it."""
+
+    sock: socket.socket
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkLost:
+    channel: Channel
+    error: CertosaError | None
+
+
+class _Framer:
+    """The link's framing, as the edge wants it."""
+
+    def __init__(self) -> None:
+        self.feed = LinkReader(FromEgress).feed
+        self.encode = encode_message
+
+    def outgoing(self) -> bytes:
+        return b""
+
+
+class EgressLink:
+    """The pending questions and streams; thread-safe. Serves the verb ``provider.chat``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._channel: Channel | None = None
+        self._streams: dict[int, VerbRequest] = {}
+        self._by_key: dict[RequestKey, int] = {}
+        self._questions: dict[int, Callable[[Any], None]] = {}
+
+    @property
+    def up(self) -> bool:
+        """Whether there is an egress process to talk to."""
+        return self._channel is not None
+
+    # -- the vault ----------------------------------------------------------------------------------
+
+    async def ask(self, make: Callable[[int], Any]) -> Any:
+        """Ask a question; ``make`` gets its id and returns the message. Returns the answer.
+
+        Raises VaultRefused with the vault's reason, LinkError when egress is down or silent.
+        """
+        question_id = next(self._ids)
+
+        def put(settle: Callable[[Any], None]) -> None:
+            with self._lock:
+                self._questions[question_id] = settle
+            self._send(make(question_id))
+
+        try:
+            message = await promised(put, _ASK_TIMEOUT_S, "egress")
+        finally:
+            with self._lock:
+                self._questions.pop(question_id, None)
+        if message is None:
+            raise LinkError(_LOST)
+        if isinstance(message, Refused):
+            raise VaultRefused(message.message)
+        return message
+
+    async def verify(self, token: str) -> UserHandle | None:
+        """The handle of the user a token belongs to, or None. Raises LinkError."""
+        try:
+            minted = await self.ask(lambda i: VerifyToken(i, token))
+        except VaultRefused:
+            return None
+        if not isinstance(minted, HandleMinted):
+            raise LinkError("egress answered something else than a handle")
+        return UserHandle(minted.user, minted.data_key)
+
+    # -- provider.chat --------------------------------------------------------------------------------
+
+    def serve(self, request: VerbRequest) -> None:
+        """Open a model stream for a turn; provider and model are its agent's, not the jail's."""
+        body, agent = request.body, request.turn.agent
+        if not isinstance(body, ProviderChat):
+            raise TypeError(f"{request.verb} is not served here")
+        stream_id = next(self._ids)
+        message = ChatStart(
+            stream_id,
+            request.handle.user,
+            agent.provider,
+            agent.model,
+            body.messages,
+            body.tools,
+            request.turn.sampling,
+        )
+        with self._lock:
+            self._streams[stream_id] = request
+            self._by_key[request.key] = stream_id
+        try:
+            self._send(message)
+        except LinkError:
+            self._close(stream_id)
+            request.reply.fail("unavailable", _LOST, _RETRY_AFTER_S)
+
+    def credit(self, key: RequestKey, count: int) -> None:
+        """Pass credit on."""
+        with self._lock:
+            stream_id = self._by_key.get(key)
+            channel = self._channel
+        if stream_id is not None and channel is not None:
+            channel.send(ChatCredit(stream_id, count))
+
+    def cancel(self, key: RequestKey) -> None:
+        """Stop the upstream request."""
+        with self._lock:
+            stream_id = self._by_key.get(key)
+            channel = self._channel
+        if stream_id is not None:
+            self._close(stream_id)
+            if channel is not None:
+                channel.send(ChatCancel(stream_id))
+
+    # -- the link ---------------------------------------------------------------------------------------
+
+    def attach(self, channel: Channel) -> None:
+        """Use this link from now on."""
+        self._channel = channel
+
+    def lose(self) -> None:
+        """The link is gone: everything that waits for an answer fails, to be tried again."""
+        with self._lock:
+            self._channel = None
+            streams, self._streams = self._streams, {}
+            questions, self._questions = self._questions, {}
+            self._by_key.clear()
+        for request in streams.values():
+            request.reply.fail("unavailable", _LOST, _RETRY_AFTER_S)
+        for settle in questions.values():
+            settle(None)
+
+    def deliver(self, messages: list[Any]) -> None:
+        """What egress says, on the edge's thread."""
+        for message in messages:
+            match message:
+                case ChatItem(stream_id, item):
+                    with self._lock:
+                        request = self._streams.get(stream_id)
+                    if request is not None:
+                        request.reply.item(item)
+                case ChatDone(stream_id, end):
+                    if (request := self._close(stream_id)) is not None:
+                        request.reply.done(end)
+                case ChatFailed(stream_id, failure):
+                    if (request := self._close(stream_id)) is not None:
+                        request.reply.fail(failure.code, failure.message, failure.retry_after_s)
+                case _:
+                    with self._lock:
+                        settle = self._questions.get(message.id)
+                    if settle is not None:
+                        settle(message)
+
+    def _close(self, stream_id: int) -> VerbRequest | None:
+        with self._lock:
+            request = self._streams.pop(stream_id, None)
+            if request is not None:
+                self._by_key.pop(request.key, None)
+        return request
+
+    def _send(self, message: Any) -> None:
+        channel = self._channel
+        if channel is None:
+            raise LinkError(_LOST)
+        channel.send(message)
+
+
+class EgressActor(Actor):
+    """Owns the link: attaches each one the spawner hands over, and clears up after each."""
+
+    def __init__(
+        self, name: str, parent: Ref | None, observer: Observer, *, edge: Edge, link: EgressLink
+    ) -> None:
+        super().__init__(name, parent, observer)
+        self._edge = edge
+        self._link = link
+        self._channel: Channel | None = None
+
+    def handle(self, message: Any) -> None:
+        """LinkUp, and the loss of one."""
+        match message:
+            case LinkUp(sock):
+                self._drop()
+                self._attach(sock)
+            case _LinkLost(channel, error):
+                if channel is self._channel:
+                    self.observer.warn("egress_link_lost", error=str(error) if error else "")
+                    self._drop()
+            case _:
+                raise TypeError(f"unknown message {type(message).__name__}")
+
+    def teardown(self) -> None:
+        """Whoever waits is told."""
+        self._drop()
+
+    def _attach(self, sock: socket.socket) -> None:
+        me = self.actor_ref
+
+        def deliver(channel: Channel, messages: list[Any]) -> None:
+            self._link.deliver(messages)
+            channel.ack(len(messages))
+
+        def closed(channel: Channel, error: CertosaError | None) -> None:
+            tell(me, _LinkLost(channel, error))
+
+        self._channel = self._edge.attach(sock, _Framer(), deliver, closed, _MAX_UNACKED)
+        self._link.attach(self._channel)
+        self.observer.note("egress_link_up")
+
+    def _drop(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+            self._link.lose()

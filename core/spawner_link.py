@@ -1,0 +1,198 @@
+"""Core's end of the control pair: asks the spawner for jails and users' directories."""
+
+import itertools
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from actors import user_messages as user
+from actors.base import Actor, Ref, tell, void
+from actors.edge import Edge
+from actors.observer import Observer
+from core.egress_link import LinkUp
+from core.errors import CoreError
+from core.promise import promised
+from jail.host import messages as host
+
+_ASK_TIMEOUT_S = 60.0
+_RETRY_S = 0.01
+# Requests that wait for the control socket; each jail asks twice in its life.
+_MAX_QUEUED = 2_000
+
+
+class HostRefused(CoreError):
+    """The spawner could not do it; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Say:
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The loop read this from the control socket, with the descriptor that came along."""
+
+    message: Any
+    fd: int | None
+
+
+class SpawnerActor(Actor):
+    """Owns the control socket's sending side and says to whom each answer belongs.
+
+    Args:
+        sock: the control socket; the loop reads it and tells this actor :class:`Heard`.
+        timers: for a second try when the socket is full.
+        egress: told LinkUp when egress was restarted.
+        on_shutdown: called with the grace in seconds when the spawner says stop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parent: Ref | None,
+        observer: Observer,
+        *,
+        sock: socket.socket,
+        timers: Edge,
+        egress: Ref,
+        on_shutdown: Callable[[float], None],
+    ) -> None:
+        super().__init__(name, parent, observer)
+        self._sock = sock
+        self._timers = timers
+        self._egress = egress
+        self._on_shutdown = on_shutdown
+        self._queue: deque[Any] = deque()
+        self._owners: dict[int, Ref] = {}
+        self._waiting: dict[int, Callable[[str], None]] = {}
+
+    def handle(self, message: Any) -> None:
+        """Requests to pass on, and answers to hand out."""
+        match message:
+            case Heard(heard, fd):
+                self._on_heard(heard, fd)
+            case Launch(life, user_id, host_uid, owner):
+                self._owners[life] = owner
+                self._say(host.StartJail(life, user_id, host_uid))
+            case AskHost(request, on_answer):
+                self._waiting[request.request] = on_answer
+                self._say(request)
+            case _Say(outgoing):
+                self._say(outgoing)
+            case _Flush():
+                self._flush()
+            case _:
+                raise TypeError(f"unknown message {type(message).__name__}")
+
+    def _on_heard(self, heard: Any, fd: int | None) -> None:
+        match heard:
+            case host.JailStarted(life, spawn_s) if fd is not None:
+                sock = socket.socket(fileno=fd)
+                owner = self._owners.get(life)
+                if owner is None or not tell(owner, user.JailStarted(life, sock, spawn_s)):
+                    sock.close()
+                    self._say(host.KillJail(life))
+            case host.JailFailed(life, text):
+                if (owner := self._owners.pop(life, None)) is not None:
+                    tell(owner, user.JailFailed(life, text))
+            case host.JailExited(life, how):
+                if (owner := self._owners.pop(life, None)) is not None:
+                    tell(owner, user.JailExited(life, how))
+            case host.UserReady(request, error):
+                if (on_answer := self._waiting.pop(request, None)) is not None:
+                    on_answer(error)
+            case host.EgressLink() if fd is not None:
+                tell(self._egress, LinkUp(socket.socket(fileno=fd)))
+            case host.Shutdown(grace_s):
+                self._on_shutdown(grace_s)
+            case _:
+                raise CoreError(f"the spawner sent {type(heard).__name__} without what belongs to it")
+
+    def _say(self, message: Any) -> None:
+        self._queue.append(message)
+        if len(self._queue) > _MAX_QUEUED:
+            raise CoreError("the spawner does not read its requests")
+        self._flush()
+
+    def _flush(self) -> None:
+        me = self.actor_ref
+        while self._queue:
+            try:
+                host.send_message(self._sock, self._queue[0])
+            except BlockingIOError:
+                self._timers.call_later(_RETRY_S, lambda: void(tell(me, _Flush())))
+                return
+            except OSError:
+                # the spawner is gone; the loop sees the end of file and ends core
+                self._queue.clear()
+                return
+            self._queue.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start a jail; ``owner`` is told how it went, and later of its end."""
+
+    life: int
+    user: str
+    host_uid: int
+    owner: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class AskHost:
+    """PrepareUser or RemoveUser; ``on_answer`` gets the error ("" when done), on this actor's thread."""
+
+    request: host.PrepareUser | host.RemoveUser
+    on_answer: Callable[[str], None]
+
+
+class Host:
+    """What others call: implements actors.user.Jails. Thread-safe.
+
+    Args:
+        spawner: the SpawnerActor.
+        host_uid: the uid a user's jails run as (0 where the spawner is an ordinary user).
+    """
+
+    def __init__(self, spawner: Ref, host_uid: Callable[[str], int]) -> None:
+        self._spawner = spawner
+        self._host_uid = host_uid
+        self._requests = itertools.count(1)
+
+    def launch(self, life: int, user: str, owner: Ref) -> None:
+        """Start a jail of ``user``'s."""
+        tell(self._spawner, Launch(life, user, self._host_uid(user), owner))
+
+    def kill(self, life: int) -> None:
+        """End a jail."""
+        tell(self._spawner, _Say(host.KillJail(life)))
+
+    def say_ready(self) -> None:
+        """Tell the spawner that core serves."""
+        tell(self._spawner, _Say(host.CoreReady()))
+
+    async def prepare_user(self, user: str, host_uid: int) -> None:
+        """Make a user's directories. Raises HostRefused, LinkError."""
+        await self._ask(lambda i: host.PrepareUser(i, user, host_uid))
+
+    async def remove_user(self, user: str, host_uid: int) -> None:
+        """Delete a user's directories. Raises HostRefused, LinkError."""
+        await self._ask(lambda i: host.RemoveUser(i, user, host_uid))
+
+    async def _ask(self, make: Callable[[int], host.PrepareUser | host.RemoveUser]) -> None:
+        request = make(next(self._requests))
+
+        def put(settle: Callable[[str], None]) -> None:
+            tell(self._spawner, AskHost(request, settle))
+
+        if error := await promised(put, _ASK_TIMEOUT_S, "the spawner"):
+            raise HostRefused(error)

@@ -1,0 +1,262 @@
+"""The user actor over a real edge, with a worker that is played by the test."""
+
+import itertools
+import queue
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pykka
+import pytest
+
+from actors.base import Ref
+from actors.edge import Edge
+from actors.observer import Silent
+from actors.service import RequestKey, TurnSpec, VerbRequest
+from actors.supervisor import stop_and_wait
+from actors.user import UserActor
+from actors.user_messages import CancelTurn, DescribeJail, JailExited, JailStarted, Leave, StartTurn
+from jail.wire.connection import Asked, CancelCame, Connection, Event, Replied
+from jail.wire.frames import MAX_FRAME_BYTES
+from jail.wire.schema import Agent, ChatDelta, ChatEnd, Delta, Done, Failure, Message, ProviderChat, TurnEnd
+from jail.wire.zmtp import Zmtp
+from tests.fakes.handle import FakeHandle
+from tests.fakes.sink import FakeSink
+
+_LIMIT_S = 10.0
+
+
+class Worker:
+    """The far end of a jail's edge: our own ZMTP and Connection over a socket pair."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        sock.settimeout(_LIMIT_S)
+        self.zmtp = Zmtp(MAX_FRAME_BYTES)
+        self.connection = Connection("worker", 0, 1e9)
+        self.events: list[Event] = []
+        sock.sendall(self.zmtp.outgoing())
+
+    def pump(self) -> None:
+        data = self.sock.recv(65_536)
+        assert data, "core closed the edge"
+        for payload in self.zmtp.feed(data):
+            self.events += self.connection.receive(payload)
+        self.sock.sendall(self.zmtp.outgoing())
+
+    def until(self, kind: type[Any]) -> Any:
+        while not (found := [e for e in self.events if isinstance(e, kind)]):
+            self.pump()
+        self.events.remove(found[0])
+        return found[0]
+
+    def say(self, data: bytes) -> None:
+        self.sock.sendall(self.zmtp.encode(data))
+
+    def hello(self) -> None:
+        while not self.zmtp.ready:
+            self.pump()
+        self.say(self.connection.hello("played"))
+
+
+@dataclass
+class FakeJails:
+    """Implements actors.user.Jails: hands out socket pairs and reports every end."""
+
+    workers: "queue.Queue[Worker]"
+    killed: "queue.Queue[int]"
+    owner: Ref | None = None
+
+    def launch(self, life: int, user: str, owner: Ref) -> None:
+        mine, far = socket.socketpair()
+        self.owner = owner
+        self.workers.put(Worker(far))
+        owner.tell(JailStarted(life, mine, 0.0))
+
+    def kill(self, life: int) -> None:
+        self.killed.put(life)
+        assert self.owner is not None
+        self.owner.tell(JailExited(life, "signal 9"))
+
+
+class FakeService:
+    """Implements actors.service.Service: keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.requests: queue.Queue[VerbRequest] = queue.Queue()
+        self.credits: queue.Queue[tuple[RequestKey, int]] = queue.Queue()
+        self.cancels: queue.Queue[RequestKey] = queue.Queue()
+
+    def serve(self, request: VerbRequest) -> None:
+        self.requests.put(request)
+
+    def credit(self, key: RequestKey, count: int) -> None:
+        self.credits.put((key, count))
+
+    def cancel(self, key: RequestKey) -> None:
+        self.cancels.put(key)
+
+
+class House:
+    """Alice's actor and everything around it."""
+
+    def __init__(self, edge: Edge) -> None:
+        self.jails = FakeJails(queue.Queue(), queue.Queue())
+        self.service = FakeService()
+        lives = itertools.count(1)
+        self.ref: Ref = UserActor.start(
+            "user-alice",
+            None,
+            Silent(),
+            user="alice",
+            edge=edge,
+            jails=self.jails,
+            services={"provider.chat": self.service},
+            mode=lambda _: "on",
+            next_life=lambda: next(lives),
+            start_timeout_s=_LIMIT_S,
+            idle_s=600,
+        )
+
+    def spec(self, turn: str = "1", user: str = "alice", accept: bool = True) -> TurnSpec:
+        agent = Agent("assistant", "", "builtin", "assistant")
+        return TurnSpec("turn_" + turn * 16, FakeHandle(user), agent, FakeSink(accept), None)
+
+    def warm(self, spec: TurnSpec) -> tuple[Worker, int]:
+        self.ref.tell(StartTurn(spec))
+        worker = self.jails.workers.get(timeout=_LIMIT_S)
+        worker.hello()
+        return worker, worker.until(Asked).id
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    edge = Edge()
+    edge.start()
+    house = House(edge)
+    yield house
+    if house.ref.is_alive():
+        stop_and_wait(house.ref, _LIMIT_S)
+    while not house.jails.workers.empty():
+        house.jails.workers.get().sock.close()
+    edge.stop()
+
+
+def sink(spec: TurnSpec) -> FakeSink:
+    assert isinstance(spec.sink, FakeSink)
+    return spec.sink
+
+
+def ended(spec: TurnSpec) -> TurnEnd | Failure:
+    assert sink(spec).ended.wait(_LIMIT_S)
+    return sink(spec).outcome
+
+
+def test_a_turn_runs_over_the_real_edge(house: House) -> None:
+    spec = house.spec()
+    worker, turn = house.warm(spec)
+    chat, data = worker.connection.request(ProviderChat(spec.turn, (Message("user", "hi"),)))
+    worker.say(data)
+    request = house.service.requests.get(timeout=_LIMIT_S)
+    assert (request.handle.user, request.life, request.origin, request.turn) == ("alice", 1, "agent", spec)
+    request.reply.item(ChatDelta("ho"))
+    request.reply.done(ChatEnd("stop"))
+    assert worker.until(Replied) == Replied(chat, ChatEnd("stop"))
+    for _ in range(40):
+        while worker.connection.credit(turn) == 0:
+            worker.pump()
+        worker.say(worker.connection.item(turn, Delta("ho")))
+    worker.say(worker.connection.reply(turn, TurnEnd("stop")))
+    assert ended(spec) == TurnEnd("stop")
+    assert sink(spec).items == [Delta("ho")] * 40
+    info = house.ref.ask(DescribeJail(), timeout=_LIMIT_S)
+    assert (info.user, info.phase, info.start_s > 0) == ("alice", "ready", True)
+    worker.sock.close()
+
+
+def test_a_log_that_accepts_nothing_stops_the_worker_at_its_window(house: House) -> None:
+    spec = house.spec(accept=False)
+    worker, turn = house.warm(spec)
+    for _ in range(16):
+        worker.say(worker.connection.item(turn, Delta("x")))
+    assert worker.connection.credit(turn) == 0
+    while len(sink(spec).waiting) < 16:
+        house.ref.ask(DescribeJail(), timeout=_LIMIT_S)
+    for accepted in sink(spec).waiting[:4]:
+        accepted()
+    while worker.connection.credit(turn) < 4:
+        worker.pump()
+    worker.sock.close()
+
+
+def test_a_spec_of_another_user_is_refused_and_is_loud(house: House) -> None:
+    spec = house.spec(user="bob")
+    house.ref.tell(StartTurn(spec))
+    outcome = ended(spec)
+    assert isinstance(outcome, Failure)
+    assert outcome.code == "internal"
+    with pytest.raises(pykka.ActorDeadError):
+        house.ref.ask(DescribeJail(), timeout=_LIMIT_S)
+    assert house.jails.workers.empty()
+
+
+def test_a_fault_kills_the_jail_and_the_next_turn_gets_a_new_one(house: House) -> None:
+    spec = house.spec()
+    worker, _ = house.warm(spec)
+    worker.say(b"\xc1nonsense")
+    assert "encoding" in ended(spec).message  # type: ignore[union-attr]
+    assert house.jails.killed.get(timeout=_LIMIT_S) == 1
+    assert worker.sock.recv(65_536) == b""
+    again = house.spec("2")
+    other, turn = house.warm(again)
+    other.say(other.connection.reply(turn, TurnEnd("stop")))
+    assert ended(again) == TurnEnd("stop")
+    worker.sock.close()
+    other.sock.close()
+
+
+def test_a_worker_that_dies_gives_one_clear_error(house: House) -> None:
+    spec = house.spec()
+    worker, _ = house.warm(spec)
+    worker.sock.close()
+    outcome = ended(spec)
+    assert isinstance(outcome, Failure)
+    assert outcome.code == "worker"
+
+
+def test_cancel_reaches_worker_and_service_and_a_deaf_worker_is_killed(house: House) -> None:
+    spec = house.spec()
+    worker, turn = house.warm(spec)
+    _, data = worker.connection.request(ProviderChat(spec.turn, (Message("user", "hi"),)))
+    worker.say(data)
+    key = house.service.requests.get(timeout=_LIMIT_S).key
+    house.ref.tell(CancelTurn(spec.turn))
+    assert house.service.cancels.get(timeout=_LIMIT_S) == key
+    assert worker.until(CancelCame).id == turn
+    assert ended(spec) == Failure("cancelled", "the turn was cancelled")  # after its two seconds
+    assert house.jails.killed.get(timeout=_LIMIT_S) == 1
+    worker.sock.close()
+
+
+def test_leaving_drains_the_jail_and_ends_the_actor(house: House) -> None:
+    spec = house.spec()
+    worker, turn = house.warm(spec)
+    worker.say(worker.connection.reply(turn, TurnEnd("stop")))
+    ended(spec)
+    house.ref.tell(Leave())
+    asked = worker.until(Asked)
+    assert asked.verb == "drain"
+    worker.say(worker.connection.reply(asked.id, Done()))
+    worker.sock.close()
+    house.ref.actor_stopped.wait(_LIMIT_S)  # type: ignore[attr-defined]
+    assert not house.ref.is_alive()
+
+
+def test_stopping_the_actor_takes_the_jail_along_and_fails_its_turns(house: House) -> None:
+    spec = house.spec()
+    worker, _ = house.warm(spec)
+    stop_and_wait(house.ref, _LIMIT_S)
+    assert isinstance(ended(spec), Failure)
+    assert house.jails.killed.get(timeout=_LIMIT_S) == 1
+    worker.sock.close()
