@@ -1,0 +1,87 @@
+"""What a tool is: a name, a description, a struct of arguments, and what it does."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jail.peer.children import Children
+from jail.wire.schema import Limits, ToolSpec
+
+
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What every tool's arguments are made of; the JSON Schema the model sees comes from it."""
+
+
+class ToolResult(NamedTuple):
+    """What the model gets, and whether the tool did what it was asked."""
+
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a tool acts.
+
+    Args:
+        home: the directory that relative paths start from.
+        children: starts and ends processes.
+        progress: takes output of a running tool for the person who watches; never waits.
+        timeout_s: how long one call may take.
+        result_bytes: past this a result is stored as a file; a tool that can, answers with less.
+    """
+
+    home: str
+    children: Children
+    progress: Callable[[str], None] = lambda _: None
+    timeout_s: float = 120.0
+    result_bytes: int = 32_768
+
+    def for_step(self, progress: Callable[[str], None], limits: Limits) -> "Surroundings":
+        """The same with one step's output and the turn's limits."""
+        return Surroundings(
+            self.home, self.children, progress, float(limits.tool_s), limits.tool_result_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool. ``run`` takes an instance of ``arguments``; it raises ToolFailed with a sentence
+    that tells the model what to do, or OSError."""
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    run: Callable[[Any, Surroundings], Awaitable[ToolResult]]
+
+
+@cache
+def spec_of(tool: Tool) -> ToolSpec:
+    """The tool as models are told of it."""
+    (_,), definitions = msgspec.json.schema_components([tool.arguments])
+    schema = definitions[tool.arguments.__name__]
+    schema.pop("title", None)
+    return ToolSpec(tool.name, tool.description, json.dumps(schema))
+
+
+def in_thread(
+    work: Callable[[Any, Surroundings], ToolResult],
+) -> Callable[[Any, Surroundings], Awaitable[ToolResult]]:
+    """A tool's blocking file work as its ``run``: a slow disk holds no other turn up.
+
+    Cancelling leaves the thread to its end, which the work's own bounds bring soon.
+    """
+
+    async def run(arguments: Any, around: Surroundings) -> ToolResult:
+        try:
+            async with asyncio.timeout(around.timeout_s):
+                return await asyncio.to_thread(work, arguments, around)
+        except TimeoutError:
+            return ToolResult(False, f"This took longer than {around.timeout_s:g} s. Ask for less.")
+
+    return run
