@@ -1,0 +1,135 @@
+"""The egress process's composition: vault, providers and streams behind the link to core."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import pykka
+import structlog
+
+from actors.base import tell
+from core.config import Config
+from core.egress.builtin import BuiltinProvider
+from core.egress.link import Link
+from core.egress.messages import (
+    ChatCancel,
+    ChatCredit,
+    ChatStart,
+    Ok,
+    Ping,
+    Refused,
+)
+from core.egress.openai import OpenAiProvider
+from core.egress.providers import Provider
+from core.egress.secret import Secret, Striker
+from core.egress.streams import StreamLimits, Streams
+from core.errors import LinkError
+from core.vault.actor import Ask, VaultActor
+from core.vault.vault import Answer, Vault
+
+_MAX_QUESTIONS = 4_096  # before the vault at once: the bound on its inbox
+_VAULT_STOP_S = 5.0
+_log = structlog.get_logger(__name__)
+
+
+class Egress:
+    """Deals core's messages out. Make it within a running loop; all on the loop's thread.
+
+    Args:
+        config: the whole configuration.
+        vault: open; this takes it over and closes it.
+        keys: providers' keys by provider.
+    """
+
+    def __init__(self, config: Config, vault: Vault, keys: Mapping[str, Secret]) -> None:
+        striker = Striker(keys.values())
+        self._providers: dict[str, Provider] = {
+            name: OpenAiProvider(name, section, keys.get(name), striker)
+            for name, section in config.providers.items()
+        }
+        self._providers["builtin"] = BuiltinProvider()
+        # twice the hub's: chats that were cancelled and are closing must not refuse new ones
+        limits = StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
+        self.link = Link(self._received, self._opened)
+        self._streams = Streams(self._providers, self.link.send, striker, limits)
+        self._loop = asyncio.get_running_loop()
+        self.vault_ended = self._loop.create_future()
+        self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
+        self._questions = 0
+
+    async def serve(self, core: socket.socket) -> LinkError | None:
+        """Serve until core is gone, the vault's actor ends or SIGTERM comes.
+
+        Returns the error where it was neither an end of file nor a signal.
+        """
+        stop = self._loop.create_future()
+        self._loop.add_signal_handler(signal.SIGTERM, _settle, stop)
+        # a terminal's Ctrl-C is the spawner's, which ends us in its order
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            await self._loop.create_connection(lambda: self.link, sock=core)
+            _log.info("egress_started", providers=sorted(self._providers))
+            ends = (self.link.ended, self.vault_ended, stop)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if self.vault_ended.done():
+                return LinkError("the vault's actor ended")
+            return self.link.ended.result() if self.link.ended.done() else None
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        await self._streams.close()
+        for provider in self._providers.values():
+            await provider.close()
+        # what the vault still answers may be core's last word on a revoked token
+        await self._loop.run_in_executor(None, self._stop_vault)
+        self.link.close()
+
+    def _stop_vault(self) -> None:
+        try:
+            self._vault.stop(block=True, timeout=_VAULT_STOP_S)
+        except pykka.Timeout:
+            _log.error("vault_stop_timed_out", limit_s=_VAULT_STOP_S)
+
+    def _received(self, message: Any) -> None:
+        if isinstance(message, ChatStart):
+            self._streams.start(message)
+        elif isinstance(message, ChatCredit):
+            self._streams.credit(message)
+        elif isinstance(message, ChatCancel):
+            self._streams.cancel(message)
+        elif isinstance(message, Ping):
+            self.link.send(Ok(message.id))
+        else:
+            self._ask_vault(message)
+
+    def _ask_vault(self, question: Any) -> None:
+        if self._questions >= _MAX_QUESTIONS:
+            self.link.send(Refused(question.id, "the vault is overloaded; try again in a second"))
+            return
+        self._questions += 1
+        if not tell(self._vault, Ask(question, self._answered)):
+            self._questions -= 1
+            self.link.send(Refused(question.id, "the egress process is ending; try again"))
+
+    def _answered(self, answer: Answer) -> None:
+        """On the vault's thread."""
+        self._loop.call_soon_threadsafe(self._pass_answer, answer)
+
+    def _pass_answer(self, answer: Answer) -> None:
+        self._questions -= 1
+        self.link.send(answer)
+
+    def _opened(self, is_open: bool) -> None:
+        self._streams.set_open(is_open)
+
+    def _on_vault_ended(self) -> None:
+        """On the vault's thread; harmless when it is we who stopped it."""
+        self._loop.call_soon_threadsafe(_settle, self.vault_ended)
+
+
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
