@@ -1,0 +1,180 @@
+"""``certosa chat``."""
+
+import argparse
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from core.cli.api import ApiClient, Turn
+from core.cli.failure import FAILED, USAGE, CommandFailed
+from core.cli.output import harmless
+from core.cli.place import configured, hub_url
+from core.cli.screen import Screen, make_screen
+
+_MAX_MESSAGE_BYTES = 900_000
+_HELP = """\
+/new     start a fresh conversation
+/quit    leave (so does the end of input)
+/help    this
+Ctrl-C   end the answer that is running"""
+
+
+def chat(arguments: argparse.Namespace) -> int:
+    """One message and its answer, or a conversation where a person sits at a terminal."""
+    client = ApiClient(arguments.url or _default_url(arguments), _token(arguments))
+    session = arguments.session or _fresh_session()
+    talk = _Conversation(client, session, arguments.model, make_screen(arguments.json))
+    message: str | None = arguments.message
+    if message is None and sys.stdin.isatty():
+        return talk.run()
+    if message is None:
+        message = sys.stdin.buffer.read(_MAX_MESSAGE_BYTES + 1).decode(errors="replace")
+        if len(message.encode()) > _MAX_MESSAGE_BYTES:
+            raise CommandFailed(f"a message has at most {_MAX_MESSAGE_BYTES} bytes", USAGE)
+    if not message.strip():
+        raise CommandFailed("the message is empty: say something with -m or on stdin", USAGE)
+    return talk.say(message)
+
+
+def _default_url(arguments: argparse.Namespace) -> str:
+    config = configured(arguments)
+    if not config.hub.port:
+        raise CommandFailed("hub.port is 0 in the configuration: name the address with --url", USAGE)
+    return hub_url(config)
+
+
+def _token(arguments: argparse.Namespace) -> str:
+    """Never an argument: every user of the machine can read those."""
+    token = os.environ.get("CERTOSA_TOKEN", "")
+    if arguments.token_file:
+        try:
+            token = Path(arguments.token_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandFailed(f"{arguments.token_file} cannot be read: {error}", USAGE) from None
+    if not token.strip():
+        raise CommandFailed(
+            "no token: set CERTOSA_TOKEN or give --token-file; the operator makes one with"
+            " `certosa token new USER`",
+            USAGE,
+        )
+    return token.strip()
+
+
+def _fresh_session() -> str:
+    return f"chat-{secrets.token_hex(6)}"
+
+
+class _Conversation:
+    def __init__(self, client: ApiClient, session: str, model: str, screen: Screen) -> None:
+        self._client = client
+        self._session = session
+        self._model = model
+        self._screen = screen
+
+    def run(self) -> int:
+        """Ask at the terminal until the person leaves."""
+        import readline
+
+        readline.set_auto_history(True)
+        print("Talking to your agent. /help says what else there is.", file=sys.stderr)
+        interrupted = False
+        while True:
+            try:
+                line = input("> ").strip()
+            except EOFError:
+                print(file=sys.stderr)
+                return 0
+            except KeyboardInterrupt:
+                print(file=sys.stderr)
+                if interrupted:
+                    return 0
+                interrupted = True
+                print("Ctrl-C once more to leave.", file=sys.stderr)
+                continue
+            interrupted = False
+            if line == "/quit":
+                return 0
+            self._obey(line)
+
+    def _obey(self, line: str) -> None:
+        if line == "/new":
+            self._session = _fresh_session()
+            print("A fresh conversation.", file=sys.stderr)
+        elif line == "/help":
+            print(_HELP, file=sys.stderr)
+        elif line.startswith("/"):
+            print(f"{harmless(line.split(maxsplit=1)[0])} is no command; /help lists them.", file=sys.stderr)
+        elif line:
+            try:
+                self.say(line)
+            except CommandFailed as error:
+                print(f"certosa: {error}", file=sys.stderr)
+            except KeyboardInterrupt:
+                print("The answer is no longer waited for.", file=sys.stderr)
+
+    def say(self, text: str) -> int:
+        """Send a message and show its answer; 0 unless the turn was cut off or cancelled."""
+        cancel = _Cancel(self._client)
+        finish = ""
+        with cancel.on_interrupt():
+            turn = self._client.start_turn(text, self._session, self._model)
+            try:
+                cancel.started(turn)
+                for piece in turn.pieces():
+                    self._screen.show(piece)
+                    finish = piece.text if piece.kind == "finish" else finish
+            except CommandFailed:
+                if not cancel.wanted:
+                    raise
+            finally:
+                turn.close()
+                self._screen.end()
+        if cancel.wanted:
+            print("The answer was cancelled.", file=sys.stderr)
+        return FAILED if cancel.wanted or finish not in {"stop", "length"} else 0
+
+
+class _Cancel:
+    """Ctrl-C while a turn runs: the first asks the server to end it, the second leaves it.
+
+    The handler does not raise the first time, so reading goes on to the turn's own end (PEP 475).
+    """
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._turn_id = ""
+        self.wanted = False
+
+    @contextmanager
+    def on_interrupt(self) -> Iterator[None]:
+        """Handle SIGINT so as long as the block runs."""
+        before = signal.signal(signal.SIGINT, self._on_interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def started(self, turn: Turn) -> None:
+        """The turn has an id now; a Ctrl-C that came before is carried out."""
+        self._turn_id = turn.turn_id
+        if self.wanted:
+            self._ask()
+
+    def _on_interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        if self.wanted:
+            raise KeyboardInterrupt
+        self.wanted = True
+        if self._turn_id:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Raises KeyboardInterrupt where the server does not know how: then leaving is all we can."""
+        try:
+            self._client.cancel_turn(self._turn_id)
+        except CommandFailed:
+            raise KeyboardInterrupt from None

@@ -1,0 +1,136 @@
+"""A server of the demonstration's own, in a directory of its own, ended and removed afterwards."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from core.cli.admin import AdminClient
+from core.cli.failure import UNREACHABLE, CommandFailed
+
+# An emulated machine is twenty times slower than the one this was written on.
+_START_S = 600.0
+_STOP_S = 120.0
+_ADMIN_S = 300.0
+_LOG_TAIL_BYTES = 2_000
+_START_CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from core.cli import main; sys.exit(main())"
+_CONFIG = """\
+[server]
+data_dir = {data_dir}
+log_format = "json"
+[hub]
+port = {hub}
+[admin]
+port = {admin}
+[jail]
+start_timeout_s = 300
+"""
+
+
+class DemoServer:
+    """A running server: its data directory, the hub's port, and the admin socket's client."""
+
+    def __init__(self, directory: Path, hub_port: int, process: subprocess.Popen[bytes]) -> None:
+        self.data_dir = directory / "data"
+        self.hub_port = hub_port
+        self.admin = AdminClient(self.data_dir, _ADMIN_S)
+        self._log = directory / "server.log"
+        self._process = process
+
+    def wait_ready(self) -> None:
+        """Return once the admin socket answers. Raises CommandFailed when it never does."""
+        deadline_s = time.monotonic() + _START_S
+        while time.monotonic() < deadline_s:
+            if self._process.poll() is not None:
+                raise CommandFailed(
+                    f"the server ended at its start, with {self._process.returncode}: {self.log_tail()}"
+                )
+            try:
+                self.admin.call("GET", "/status")
+                return
+            except CommandFailed as error:
+                if error.status != UNREACHABLE:
+                    raise
+            time.sleep(0.05)
+        raise CommandFailed(f"the server was not ready within {_START_S:.0f} s: {self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """The end of what the server said, on one line."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(max(0, self._log.stat().st_size - _LOG_TAIL_BYTES))
+                return " / ".join(log.read().decode(errors="replace").splitlines()[-8:])
+        except OSError as error:
+            return f"(its log cannot be read: {error})"
+
+    def status(self) -> dict[str, Any]:
+        """``GET /status``."""
+        answer = self.admin.call("GET", "/status")
+        return answer if isinstance(answer, dict) else {}
+
+    def stop(self) -> int:
+        """End the server and return its exit code; SIGKILL where SIGTERM is not enough."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_STOP_S)
+            return -signal.SIGKILL
+
+
+@contextmanager
+def demo_server() -> Iterator[DemoServer]:
+    """Start a server in a temporary directory; end it and remove the directory at the end."""
+    directory = _make_directory()
+    try:
+        hub, admin = _free_ports(2)
+        config = directory / "certosa.toml"
+        data_dir = json.dumps(str(directory / "data"))
+        config.write_text(_CONFIG.format(data_dir=data_dir, hub=hub, admin=admin))
+        server = DemoServer(directory, hub, _start(directory, config))
+        try:
+            server.wait_ready()
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(directory)
+
+
+def _make_directory() -> Path:
+    """Other uids have to pass through it when we are root, so it may not lie in a private place."""
+    if os.geteuid() == 0:
+        directory = Path(tempfile.mkdtemp(prefix="certosa-demo-", dir="/var/lib"))
+        directory.chmod(0o711)
+        return directory
+    return Path(tempfile.mkdtemp(prefix="certosa-demo-"))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free now; held together, so that they differ."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(sock.getsockname()[1]) for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def _start(directory: Path, config: Path) -> subprocess.Popen[bytes]:
+    code_root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-I", "-c", _START_CODE, str(code_root), "--config", str(config), "serve"]
+    with (directory / "server.log").open("wb") as log:
+        # A session of its own: Ctrl-C comes to us alone, and we end the server in order.
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )

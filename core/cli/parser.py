@@ -1,0 +1,118 @@
+"""The arguments of every command, and which function serves it."""
+
+import argparse
+from typing import Any
+
+_EPILOG = """\
+exit codes:
+  0  done
+  1  what was asked for failed; one sentence on stderr says why
+  2  wrong arguments or configuration
+  3  the server is not reachable
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of ``certosa``; parsed arguments carry ``module`` and ``function``."""
+    parser = argparse.ArgumentParser(
+        prog="certosa",
+        description="Host AI agents for many people on one machine, each in a jail of their own.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_places(parser, None)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_server(commands)
+    _add_chat(commands)
+    _add_users(commands)
+    _add_tokens(commands)
+    _add_configuration(commands)
+    return parser
+
+
+def _add_places(parser: argparse.ArgumentParser, default: Any) -> None:
+    """--config and --data-dir stand before or after the command; the later one counts."""
+    parser.add_argument("--config", metavar="PATH", default=default, help="the configuration file")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", default=default, help="where the server keeps everything"
+    )
+
+
+def _command(
+    commands: Any, name: str, target: str, text: str, *, json: bool = True
+) -> argparse.ArgumentParser:
+    """Add a command; ``target`` is MODULE:FUNCTION below core.cli."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_places(parser, argparse.SUPPRESS)
+    if json:
+        parser.add_argument("--json", action="store_true", help="print JSON for a program to read")
+    module, function = target.split(":")
+    parser.set_defaults(module=f"core.cli.{module}", function=function)
+    return parser
+
+
+def _group(commands: Any, name: str, text: str) -> Any:
+    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    return parser.add_subparsers(required=True, metavar="COMMAND")
+
+
+def _add_server(commands: Any) -> None:
+    _command(commands, "serve", "server:serve", "start the server and stay with it", json=False)
+    _command(commands, "doctor", "doctor:doctor", "check this machine and attack a live jail")
+    _command(
+        commands, "demo", "demo:demo",
+        "start a server of its own, let two users work, and try to cross the wall between them",
+    )  # fmt: skip
+
+
+def _add_chat(commands: Any) -> None:
+    chat = _command(
+        commands, "chat", "chat:chat",
+        "talk to your agent; the token comes from CERTOSA_TOKEN or --token-file",
+    )  # fmt: skip
+    chat.add_argument("-m", "--message", metavar="TEXT", help="send one message and leave")
+    chat.add_argument("--url", help="the server's address (default: as configured)")
+    chat.add_argument("--token-file", metavar="PATH", help="a file that holds the token alone")
+    chat.add_argument("--model", metavar="AGENT", default="assistant", help="which agent")
+    chat.add_argument("--session", metavar="NAME", help="the conversation (default: a fresh one)")
+
+
+def _add_users(commands: Any) -> None:
+    users = _group(commands, "user", "manage the users of a running server")
+    add = _command(users, "add", "users:add", "add a user")
+    add.add_argument("name", help="a to z, 0 to 9, - and _, at most 32")
+    _command(users, "list", "users:list_all", "list the users")
+    for name, text in (
+        ("disable", "let a user's tokens no longer open anything"),
+        ("enable", "undo disable"),
+        ("delete", "delete a user, their tokens and everything they have stored"),
+    ):
+        change = _command(users, name, f"users:{name}", text)
+        change.add_argument("name")
+        if name == "delete":
+            change.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_tokens(commands: Any) -> None:
+    tokens = _group(commands, "token", "manage the tokens of a running server")
+    new = _command(tokens, "new", "tokens:new", "make a token and print it, this once")
+    new.add_argument("user")
+    new.add_argument("--label", default="", help="what it is for")
+    listed = _command(tokens, "list", "tokens:list_all", "list tokens, never what they say")
+    listed.add_argument("user", nargs="?", default="", help="of one user (default: of all)")
+    revoke = _command(tokens, "revoke", "tokens:revoke", "make a token useless, at once")
+    revoke.add_argument("token_id", metavar="ID", help="as `certosa token list` shows it")
+
+
+def _add_configuration(commands: Any) -> None:
+    config = _group(commands, "config", "look at the configuration")
+    _command(config, "check", "configuration:check", "say whether the configuration is right")
+    _command(config, "show", "configuration:show", "print every setting with its value")

@@ -1,0 +1,23 @@
+"""Where the server that a command is about lies: its configuration and data directory."""
+
+import argparse
+from pathlib import Path
+
+import msgspec
+
+from core.config import Config, load_config
+
+
+def configured(arguments: argparse.Namespace) -> Config:
+    """The configuration with the overrides of the command line. Raises ConfigError."""
+    config = load_config(Path(arguments.config) if arguments.config else None)
+    if not arguments.data_dir:
+        return config
+    data_dir = str(Path(arguments.data_dir).absolute())
+    return msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, data_dir=data_dir))
+
+
+def hub_url(config: Config) -> str:
+    """Where clients on this machine reach the configured hub, without a path."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.hub.host, config.hub.host)  # noqa: S104
+    return f"http://[{host}]:{config.hub.port}" if ":" in host else f"http://{host}:{config.hub.port}"
