@@ -72,7 +72,5 @@ def load_master_key(path: Path, vault_exists: bool) -> MasterKey:
         key = file.read(KEY_BYTES + 1)
     if len(key) != KEY_BYTES:
         size = "more" if len(key) > KEY_BYTES else f"only {len(key)}"
-        raise VaultError(
-            f"{path}: has {size} bytes, a master key has {KEY_BYTES}; restore it from a backup"
-        )
+        raise VaultError(f"{path}: has {size} bytes, a master key has {KEY_BYTES}; restore it from a backup")
     return MasterKey(key)

@@ -42,9 +42,7 @@ class VaultStore:
 
     def __init__(self, path: Path) -> None:
         _prepare_file(path)
-        self._db = sqlite3.connect(
-            path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
+        self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
@@ -88,9 +86,7 @@ class VaultStore:
 
     def has_user(self, user: str) -> bool:
         """Whether there is such a user."""
-        return (
-            self._db.execute("SELECT 1 FROM users WHERE user = ?", (user,)).fetchone() is not None
-        )
+        return self._db.execute("SELECT 1 FROM users WHERE user = ?", (user,)).fetchone() is not None
 
     def set_disabled(self, user: str, disabled: bool) -> bool:
         """Returns whether there is such a user."""
@@ -141,9 +137,7 @@ class VaultStore:
     def note_used(self, used: Iterable[tuple[str, int]]) -> None:
         """Record when tokens (by id) were last used, in one transaction."""
         with self._transaction():
-            self._db.executemany(
-                "UPDATE tokens SET last_used_s = ?2 WHERE token_id = ?1", list(used)
-            )
+            self._db.executemany("UPDATE tokens SET last_used_s = ?2 WHERE token_id = ?1", list(used))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import singledispatchmethod
+from io import FileIO
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -31,9 +32,7 @@ from core.vault.keys import SALT_BYTES, MasterKey, load_master_key
 from core.vault.store import VaultStore
 from core.vault.tokens import hash_token, is_token, make_token
 
-Question = (
-    AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-)
+Question = AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
 Answer = Ok | Refused | HandleMinted | TokenMade | Tokens
 
 _USER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
@@ -70,24 +69,24 @@ class Vault:
             self._master = load_master_key(directory / "master.key", os.path.lexists(database))
             self._store = VaultStore(database)
         except BaseException:
-            os.close(self._lock)
+            self._lock.close()
             raise
         try:
             _check_verifier(self._master, self._store, database)
         except BaseException:
             self._store.close()
-            os.close(self._lock)
+            self._lock.close()
             raise
         self._used: dict[str, int] = {}
         self._flush_at_s = clock_s() + _USED_FLUSH_S
 
     def close(self) -> None:
-        """Write what is pending and let go of the files."""
+        """Write what is pending and let go of the files; harmless twice."""
         try:
             self._flush_used()
         finally:
             self._store.close()
-            os.close(self._lock)
+            self._lock.close()
 
     def answer(self, question: Question) -> Answer:
         """Answer one question. Raises sqlite3.Error where the disk fails."""
@@ -169,18 +168,23 @@ class Vault:
             self._store.note_used(used.items())
 
 
-def _lock(directory: Path) -> int:
-    """Two processes on one vault would lose each other's changes of the key's state."""
-    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _lock(directory: Path) -> FileIO:
+    """Take the vault for this process: two would make keys and tokens behind each other's back."""
+    path = directory / "lock"
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = FileIO(os.open(path, flags, 0o600), "rb+")
+    except OSError as error:
+        raise VaultError(f"{path}: cannot be opened: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(fd)
+        lock.close()
         raise VaultError(
             f"{directory}: another process has this vault open; is a Certosa server running"
             " on this data directory already?"
         ) from None
-    return fd
+    return lock
 
 
 def _check_verifier(master: MasterKey, store: VaultStore, database: Path) -> None:
