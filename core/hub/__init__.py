@@ -1,1 +1,18 @@
 """HTTP in: the API users' clients speak, and the administrators' own."""
+
+from core.hub.admin import Administration, AdministrationError, MadeToken
+from core.hub.agents import Agents
+from core.hub.server import HubParts, HubServer
+from core.hub.tokens import Verifier
+from core.hub.turns import Turns
+
+__all__ = [
+    "Administration",
+    "AdministrationError",
+    "Agents",
+    "HubParts",
+    "HubServer",
+    "MadeToken",
+    "Turns",
+    "Verifier",
+]

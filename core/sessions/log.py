@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -143,10 +143,11 @@ class TurnLog:
     # -- the hub's loop ---------------------------------------------------------------------------
 
     async def watch(
-        self, after_id: int | None = None
-    ) -> AsyncIterator[tuple[LogEvent, ...] | Behind | Finished]:
+        self, after_id: int | None = None, idle_s: float | None = None
+    ) -> AsyncGenerator[tuple[LogEvent, ...] | Behind | Finished, None]:
         """Events past ``after_id`` (None: all of this turn) in batches as they come.
 
+        After every ``idle_s`` seconds without one, an empty batch.
         Lastly Behind or Finished.
         Close the iterator (``contextlib.aclosing``) when leaving it early.
         """
@@ -158,7 +159,8 @@ class TurnLog:
                 woken.clear()
                 found = self._read(after_id)
                 if found is None:
-                    await woken.wait()
+                    if not await _wait(woken, idle_s):
+                        yield ()
                     continue
                 yield found
                 if not isinstance(found, tuple):
@@ -198,3 +200,11 @@ class TurnLog:
             self._wake_posted = False
         for woken in self._readers:
             woken.set()
+
+
+async def _wait(woken: asyncio.Event, timeout_s: float | None) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await woken.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,104 @@
+"""What a client is told when something is wrong: OpenAI's error shape, a status, and what to do."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from core.errors import CoreError
+from jail.wire.schema import ErrorCode, Failure
+
+CLIENT_CLOSED = 499  # nginx's number for a request that its client gave up
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    405: "invalid_request_error",
+    408: "invalid_request_error",
+    409: "conflict_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
+_STATUS: dict[ErrorCode, int] = {
+    "unavailable": 503,
+    "refused": 403,
+    "approval_required": 403,
+    "not_found": 404,
+    "invalid": 400,
+    "limit": 400,
+    "overloaded": 429,
+    "timeout": 504,
+    "cancelled": CLIENT_CLOSED,
+    "upstream": 502,
+    # the client's own token is fine: a 401 would send people looking at the wrong key
+    "upstream_auth": 502,
+    "upstream_rate_limit": 429,
+    "upstream_timeout": 504,
+    "worker": 502,
+    "internal": 500,
+}
+
+
+class HubError(CoreError):
+    """A request that gets an error answer.
+
+    Args:
+        status: HTTP status.
+        message: what happened and what to do, for people.
+        code: the same for programs.
+        param: the field or header that is wrong, if one is.
+        retry_after_s: when trying again makes sense, in seconds.
+        headers: what else to send.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str,
+        *,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+        if retry_after_s is not None:
+            self.headers["Retry-After"] = str(retry_after_s)
+
+    def body(self) -> bytes:
+        """The error as JSON, as OpenAI's clients read it."""
+        return msgspec.json.encode(self.as_dict())
+
+    def as_dict(self) -> dict[str, object]:
+        """``{"error": {message, type, param, code}}``."""
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "certosa_error")
+        return {
+            "error": {
+                "message": self.message, "type": kind, "param": self.param, "code": self.code
+            }
+        }  # fmt: skip
+
+
+def invalid(message: str, code: str, param: str | None = None) -> HubError:
+    """A 400."""
+    return HubError(400, message, code, param=param)
+
+
+def from_failure(failure: Failure, acted: bool) -> HubError:
+    """A failed turn as an answer; ``acted``: it may have had effects, so nobody should repeat it."""
+    status = _STATUS[failure.code]
+    retry_after_s = failure.retry_after_s
+    if failure.code == "limit" and retry_after_s is not None:
+        status = 429
+    if status in (429, 503) and retry_after_s is None:
+        retry_after_s = 5
+    # OpenAI's clients repeat 429 and 5xx by themselves unless this header says not to
+    headers = {"x-should-retry": "false"} if acted else {}
+    return HubError(status, failure.message, failure.code, retry_after_s=retry_after_s, headers=headers)

@@ -1,0 +1,88 @@
+"""What every answer has: an id, plain headers, an error's shape, and a count."""
+
+import secrets
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from core.hub.admin import AdministrationError, from_administration
+from core.hub.errors import CLIENT_CLOSED, HubError
+from core.metrics import Metrics
+
+_REQUEST_ID = "certosa_request_id"
+_HEADERS = {
+    "Server": "certosa",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+_HTTP_ERRORS = {
+    404: ("there is nothing at this address", "unknown_url"),
+    405: ("this address does not take that method", "method_not_allowed"),
+    413: ("the body is longer than this server takes", "body_too_large"),
+}
+_ROUTES = {
+    "/v1/chat/completions": "chat",
+    "/healthz": "health",
+    "/readyz": "health",
+    "/metrics": "metrics",
+}
+
+_log = structlog.get_logger()
+
+
+async def finish_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Signal ``on_response_prepare``: the headers that every answer has."""
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers["X-Request-Id"] = request.get(_REQUEST_ID, "req_none")
+
+
+def answering(metrics: Metrics, admin: bool) -> Middleware:
+    """The outermost middleware of an application; ``admin``: of the command line's."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[_REQUEST_ID] = f"req_{secrets.token_hex(12)}"
+        response = await _answer(request, handler)
+        route = "admin" if admin else _route(request)
+        metrics.http_answered(route, response.status)
+        return response
+
+    return middleware
+
+
+def _route(request: web.Request) -> str:
+    return _ROUTES.get(request.path, "models" if request.path.startswith("/v1/models") else "other")
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except HubError as error:
+        return _error(error)
+    except AdministrationError as error:
+        return _error(from_administration(error))
+    except web.HTTPException as error:
+        message, code = _HTTP_ERRORS.get(error.status, (error.reason, "http_error"))
+        allow = error.headers.get("Allow")
+        return _error(HubError(error.status, message, code, headers={"Allow": allow} if allow else {}))
+    except ConnectionError as error:
+        # nobody is there to read an answer; aiohttp wants one all the same
+        _log.info("client_left", request_id=request[_REQUEST_ID], error=type(error).__name__)
+        return _error(HubError(CLIENT_CLOSED, "the client left", "client_closed"))
+    except Exception:  # noqa: BLE001 - a bug: logged here, with an id that the client can name
+        _log.exception("request_crashed", request_id=request[_REQUEST_ID])
+        return _error(HubError(500, _internal(request), "internal"))
+
+
+def _internal(request: web.Request) -> str:
+    return f"the server failed; tell its operator this id: {request[_REQUEST_ID]}"
+
+
+def _error(error: HubError) -> web.Response:
+    return web.Response(
+        body=error.body(), status=error.status, content_type="application/json", headers=error.headers
+    )

@@ -1,0 +1,46 @@
+"""GET /v1/models and /v1/models/NAME: a user's agents, in OpenAI's shape."""
+
+import msgspec
+from aiohttp import web
+
+from core.hub.agents import AgentEntry, AgentFileError, Agents
+from core.hub.errors import HubError, invalid
+from core.hub.tokens import Verifier, authenticate
+
+
+class Models:
+    """The handlers. Used on the hub's loop."""
+
+    def __init__(self, verifier: Verifier, agents: Agents) -> None:
+        self._verifier = verifier
+        self._agents = agents
+
+    async def all(self, request: web.Request) -> web.Response:
+        """Every agent of the user's."""
+        entries = await self._entries(request)
+        return _json({"object": "list", "data": [_model(entry) for entry in entries]})
+
+    async def one(self, request: web.Request) -> web.Response:
+        """One of them, or 404."""
+        name = request.match_info["name"]
+        for entry in await self._entries(request):
+            if entry.name == name:
+                return _json(_model(entry))
+        raise HubError(404, "you have no agent of this name", "model_not_found", param="model")
+
+    async def _entries(self, request: web.Request) -> list[AgentEntry]:
+        handle = await authenticate(request, self._verifier)
+        try:
+            return self._agents.list(handle.user)
+        except AgentFileError as error:
+            raise invalid(str(error), "invalid_agent") from None
+
+
+def _model(entry: AgentEntry) -> dict[str, object]:
+    return {
+        "id": entry.name, "object": "model", "created": entry.created_s, "owned_by": "certosa"
+    }  # fmt: skip
+
+
+def _json(body: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,206 @@
+"""A chat completion as a client asks for it: parsed, typed, and refused by name where it won't do.
+
+What OpenAI's API has and we cannot honour is refused rather than ignored: an answer that silently
+lacks what was asked for is worse than an error. A value that asks for nothing (null, no penalty,
+plain text) is accepted, since clients send those by themselves.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from core.hub.errors import HubError, invalid
+from jail.wire.schema import Message, Sampling
+
+MAX_MESSAGES = 1_000
+MAX_TEXT_BYTES = 900_000
+"""One message in UTF-8; a frame to the worker carries it whole."""
+
+_Zero = Annotated[float, Meta(ge=0, le=0)] | None
+_None = Annotated[list[None], Meta(max_length=0)] | None
+_Stop = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class _Part(_Struct, frozen=True):
+    type: Literal["text"]
+    text: str
+
+
+class _In(_Struct, frozen=True):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[_Part] | None = None
+    # what clients send back from an answer of ours, always empty
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: _None = None
+    annotations: _None = None
+
+
+class _StreamOptions(_Struct, frozen=True):
+    include_usage: bool = False
+    include_obfuscation: Literal[False] | None = None
+
+
+class _PlainText(_Struct, frozen=True):
+    type: Literal["text"]
+
+
+class ChatRequest(_Struct, frozen=True):
+    """The body of POST /v1/chat/completions, as far as we honour it."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=128)]
+    messages: list[_In]
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    stop: _Stop | Annotated[list[_Stop], Meta(max_length=4)] | None = None
+    n: Literal[1] | None = None
+    user: Annotated[str, Meta(max_length=512)] | None = None
+    metadata: (
+        Annotated[
+            dict[
+                Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]
+            ], Meta(max_length=16)
+        ] | None
+    ) = None  # fmt: skip
+    # known to OpenAI's API, and accepted where they ask for nothing
+    presence_penalty: _Zero = None
+    frequency_penalty: _Zero = None
+    logprobs: Literal[False] | None = None
+    store: Literal[False] | None = None
+    response_format: _PlainText | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
+    tools: _None = None
+    functions: _None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    parallel_tool_calls: bool | None = None
+    function_call: None = None
+    logit_bias: None = None
+    top_logprobs: None = None
+    seed: None = None
+    audio: None = None
+    prediction: None = None
+    reasoning_effort: None = None
+    verbosity: None = None
+    web_search_options: None = None
+
+    @property
+    def sampling(self) -> Sampling:
+        """What of it goes to the model's server."""
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        return Sampling(self.temperature, self.top_p, limit, stop)
+
+
+_TOOLS = "tools run on the server, as the agent's file says; a client cannot bring its own"
+_INSTEAD = {
+    "tools": _TOOLS,
+    "functions": _TOOLS,
+    "tool_choice": _TOOLS,
+    "function_call": _TOOLS,
+    "tool_calls": _TOOLS,
+    "n": "one answer a request",
+    "content": "text only: a string, or parts of type text",
+    "type": "text only",
+    "role": "roles are system, developer, user and assistant; tool messages stay on the server",
+}
+
+_decode = msgspec.json.Decoder(ChatRequest).decode
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*?)`")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_AT = re.compile(r" - at `\$\.?(.*?)`$", re.DOTALL)
+
+
+def parse_chat(body: bytes) -> ChatRequest:
+    """Parse a request's body, or raise HubError 400 naming the field."""
+    try:
+        request = _decode(body)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error)) from None
+    except RecursionError:
+        raise invalid("the body is nested too deeply", "invalid_json") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise invalid(f"the body is not JSON: {_clip(str(error))}", "invalid_json") from None
+    one, other = request.max_tokens, request.max_completion_tokens
+    if one is not None and other is not None and one != other:
+        raise invalid("max_tokens and max_completion_tokens differ; send one", "invalid_value", "max_tokens")
+    return request
+
+
+def history(request: ChatRequest) -> list[Message]:
+    """The request's messages as models see them; HubError 400 for what cannot be a conversation."""
+    if len(request.messages) > MAX_MESSAGES:
+        raise invalid(
+            f"{len(request.messages)} messages, limit {MAX_MESSAGES}: leave out the oldest, or let"
+            " the server keep them with the header X-Certosa-Session",
+            "too_many_messages",
+            "messages",
+        )
+    found = [_message(given, f"messages[{i}]") for i, given in enumerate(request.messages)]
+    if not any(message.role == "user" for message in found):
+        raise invalid("there is no message of role user to answer", "no_user_message", "messages")
+    return found
+
+
+def last_user_message(messages: list[Message]) -> Message:
+    """What a turn in a kept session takes; there is one after :func:`history`."""
+    return next(message for message in reversed(messages) if message.role == "user")
+
+
+def _message(given: _In, where: str) -> Message:
+    content = given.content
+    if content is None:
+        if given.role != "assistant":
+            raise invalid(f"a {given.role} message needs content", "missing_content", f"{where}.content")
+        text = ""
+    elif isinstance(content, str):
+        text = content
+    else:
+        # parts are one message: joined as they are, since a client may have cut within a word
+        text = "".join(part.text for part in content)
+    if len(text) > MAX_TEXT_BYTES or len(text.encode()) > MAX_TEXT_BYTES:
+        raise invalid(
+            f"one message is longer than {MAX_TEXT_BYTES} bytes: split it or shorten it",
+            "message_too_long",
+            f"{where}.content",
+        )
+    return Message("system" if given.role == "developer" else given.role, text)
+
+
+def _refusal(error: str) -> HubError:
+    """msgspec's words as an OpenAI error: which field, and what to do."""
+    at = _AT.search(error)
+    where = at[1] if at else ""
+    what = _clip(error[: at.start()] if at else error)
+    if unknown := _UNKNOWN.match(what):
+        param = _join(where, unknown[1])
+        return invalid(f"`{param}` is not a field this server knows", "unknown_parameter", param)
+    if missing := _MISSING.match(what):
+        param = _join(where, missing[1])
+        return invalid(f"`{param}` is missing", "missing_required_parameter", param)
+    name = ["", *_NAME.findall(where)][-1]
+    hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+    if not hint and "Expected `null`" in what:
+        hint = "; this server cannot honour it, leave it out"
+    return invalid(f"`{where or 'the body'}`: {what}{hint}", "invalid_value", where or None)
+
+
+def _join(where: str, name: str) -> str:
+    return _clip(f"{where}.{name}" if where else name)
+
+
+def _clip(text: Any, limit: int = 200) -> str:
+    shown = "".join(c if c.isprintable() else "?" for c in str(text))
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

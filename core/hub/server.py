@@ -1,0 +1,180 @@
+"""The hub's HTTP applications, served on sockets that were bound elsewhere."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from core.config import HubSection
+from core.hub.admin import AdminApi, Administration, check_peer
+from core.hub.admission import Admission
+from core.hub.agents import Agents
+from core.hub.chat import STALL_S, Chat
+from core.hub.middleware import answering, finish_headers
+from core.hub.models import Models
+from core.hub.tokens import Verifier
+from core.hub.turns import Starter, Turns
+from core.metrics import Metrics
+from core.sessions import SessionsService
+
+_MAX_ADMIN_BODY_BYTES = 64 << 10
+_CANCEL_S = 3.0
+_CLOSE_S = 2.0
+_LAG_PERIOD_S = 0.25
+_MAX_LINE_BYTES = 8_190
+# what was sent and is not acknowledged, or not read, for so long ends the connection: tcp(7)
+_TCP_USER_TIMEOUT_MS = 90_000
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HubParts:
+    """What the hub is given.
+
+    ``missing`` names what the server still waits for before it is ready (empty: ready).
+    """
+
+    config: HubSection
+    verifier: Verifier
+    turns: Turns
+    sessions: SessionsService
+    agents: Agents
+    metrics: Metrics
+    administration: Administration
+    missing: Callable[[], Sequence[str]]
+    stall_s: float = STALL_S
+
+
+class HubServer:
+    """The applications and their listeners; made and used on one event loop."""
+
+    def __init__(self, parts: HubParts) -> None:
+        self._parts = parts
+        self.admission = Admission(parts.config, parts.metrics)
+        self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
+        self._runners: list[web.AppRunner] = []
+        self._lag: asyncio.Task[None] | None = None
+
+    async def start(
+        self,
+        public: Iterable[socket.socket],
+        admin: Iterable[socket.socket],
+        command: Iterable[socket.socket],
+    ) -> None:
+        """Serve on listening sockets: clients', operators' (TCP), and the command line's (Unix).
+
+        The sockets are closed by :meth:`stop`.
+        """
+        self._lag = asyncio.create_task(self._watch_lag(), name="loop-lag")
+        for app, sockets in (
+            (self._public_app(), public),
+            (self._admin_app(), admin),
+            (self._command_app(), command),
+        ):
+            await self._serve(app, sockets)
+
+    async def stop(self, grace_s: float) -> None:
+        """No new turns; running ones get ``grace_s`` seconds, then are cancelled; close all."""
+        self.admission.stopping = True
+        if not await self.admission.drained(grace_s):
+            cancelled = self._starter.cancel_all()
+            _log.warning("turns_cancelled_at_stop", turns=cancelled)
+            if not await self.admission.drained(_CANCEL_S):
+                _log.error("turns_left_at_stop", turns=self.admission.running)
+        for runner in self._runners:
+            await runner.cleanup()
+        self._runners.clear()
+        if self._lag is not None:
+            self._lag.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._lag
+
+    async def _serve(self, app: web.Application, sockets: Iterable[socket.socket]) -> None:
+        runner = web.AppRunner(
+            app,
+            handle_signals=False,
+            access_log=None,
+            handler_cancellation=True,  # a client that leaves ends its handler at once
+            auto_decompress=False,  # a small body must not become a large one
+            max_line_size=_MAX_LINE_BYTES,
+            max_field_size=_MAX_LINE_BYTES,
+            lingering_time=2.0,
+            keepalive_timeout=75.0,
+            shutdown_timeout=_CLOSE_S,
+        )
+        await runner.setup()
+        self._runners.append(runner)
+        for sock in sockets:
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TCP_USER_TIMEOUT_MS)
+            await web.SockSite(runner, sock, backlog=1_024).start()
+
+    def _public_app(self) -> web.Application:
+        parts = self._parts
+        chat = Chat(parts.verifier, parts.agents, self._starter, parts.metrics, stall_s=parts.stall_s)
+        models = Models(parts.verifier, parts.agents)
+        app = self._app(int(parts.config.max_body_bytes), admin=False)
+        app.router.add_post("/v1/chat/completions", chat.completions)
+        app.router.add_get("/v1/models", models.all)
+        app.router.add_get("/v1/models/{name}", models.one)
+        self._add_health(app)
+        return app
+
+    def _admin_app(self) -> web.Application:
+        app = self._app(_MAX_ADMIN_BODY_BYTES, admin=False)
+        app.router.add_get("/metrics", self._metrics)
+        self._add_health(app)
+        return app
+
+    def _command_app(self) -> web.Application:
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            check_peer(request)
+            return await handler(request)
+
+        app = self._app(_MAX_ADMIN_BODY_BYTES, admin=True)
+        app.middlewares.append(guard)
+        app.add_routes(AdminApi(self._parts.administration).routes())
+        return app
+
+    def _app(self, max_body_bytes: int, admin: bool) -> web.Application:
+        app = web.Application(
+            client_max_size=max_body_bytes, middlewares=[answering(self._parts.metrics, admin)]
+        )
+        app.on_response_prepare.append(finish_headers)
+        return app
+
+    def _add_health(self, app: web.Application) -> None:
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return _json({"ok": True})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        missing = [*self._parts.missing(), *(["stopping"] if self.admission.stopping else [])]
+        return _json({"ready": not missing, "missing": missing}, 503 if missing else 200)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        body = generate_latest(self._parts.metrics.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _watch_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            before_s = loop.time()
+            await asyncio.sleep(_LAG_PERIOD_S)
+            self.admission.lag_s = lag_s = max(0.0, loop.time() - before_s - _LAG_PERIOD_S)
+            self._parts.metrics.loop_lag(lag_s)
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

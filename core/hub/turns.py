@@ -1,0 +1,132 @@
+"""Starts turns for clients: admitted, journalled, handed to the user's actor, counted to their end."""
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from actors.service import TurnSpec
+from core.errors import CoreError, SealError
+from core.hub.admission import Admission
+from core.hub.errors import HubError, invalid
+from core.metrics import Metrics
+from core.sessions import (
+    SessionBusy,
+    SessionNameError,
+    SessionsService,
+    StorageError,
+    TurnLog,
+)
+from core.vault.handle import UserHandle
+from jail.wire.schema import Agent, Failure, Message, Sampling, TurnEnd
+
+SESSION_HEADER = "X-Certosa-Session"
+
+_log = structlog.get_logger()
+
+
+class Turns(Protocol):
+    """Tells the users' actors. Thread-safe; never blocks, never raises for what a client did."""
+
+    def start(self, spec: TurnSpec) -> None:
+        """Run a turn; it ends by ``spec.sink.finish``, whatever happens."""
+        ...
+
+    def cancel(self, user: str, turn: str) -> None:
+        """End a turn early; harmless when it has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTurn:
+    """A turn that was started; ``kept`` where it goes on without its client."""
+
+    id: str
+    user: str
+    log: TurnLog
+    kept: bool
+
+
+class Starter:
+    """Starts turns, and knows which of them run. Used on the hub's loop."""
+
+    def __init__(
+        self, turns: Turns, sessions: SessionsService, admission: Admission, metrics: Metrics
+    ) -> None:
+        self._turns = turns
+        self._sessions = sessions
+        self._admission = admission
+        self._metrics = metrics
+        self._running: dict[str, RunningTurn] = {}
+
+    async def start(
+        self,
+        handle: UserHandle,
+        agent: Agent,
+        messages: list[Message],
+        session_id: str | None,
+        sampling: Sampling,
+        asked_s: float,
+    ) -> RunningTurn:
+        """Start a turn; HubError where it cannot be.
+
+        Args:
+            messages: the history, or with a session what is added to it.
+            asked_s: when the request came (monotonic, in seconds).
+        """
+        leave = self._admission.admit(handle.user)
+        turn = f"turn_{secrets.token_hex(8)}"
+
+        def ended(outcome: TurnEnd | Failure) -> None:
+            self._running.pop(turn, None)
+            self._metrics.turn_ended(outcome, time.monotonic() - asked_s)
+            leave()
+
+        try:
+            opened = await self._sessions.open_turn(handle, turn, session_id, messages, ended)
+        except CoreError as error:
+            leave()
+            raise self._refusal(error) from None
+        except BaseException:
+            leave()
+            raise
+        running = RunningTurn(turn, handle.user, opened.log, session_id is not None)
+        self._running[turn] = running
+        self._metrics.turn_started()
+        spec = TurnSpec(turn, handle, agent, opened.log, opened.session, sampling)
+        try:
+            self._turns.start(spec)
+        except Exception:  # noqa: BLE001 - whatever it was, the turn has to end
+            _log.exception("turn_start_failed", user=handle.user, turn=turn)
+            opened.log.finish(Failure("internal", "the turn could not be started; it was logged"))
+        return running
+
+    def cancel(self, turn: RunningTurn) -> None:
+        """End a turn early, if it still runs."""
+        if not turn.log.finished:
+            self._turns.cancel(turn.user, turn.id)
+
+    def cancel_all(self) -> int:
+        """End every turn early; how many there were."""
+        running = list(self._running.values())
+        for turn in running:
+            self.cancel(turn)
+        return len(running)
+
+    def _refusal(self, error: CoreError) -> CoreError:
+        match error:
+            case SessionNameError():
+                return invalid(str(error), "invalid_session_id", SESSION_HEADER)
+            case SessionBusy():
+                self._metrics.turn_refused("session_busy")
+                return HubError(409, str(error), "session_busy", param=SESSION_HEADER, retry_after_s=2)
+            case StorageError(code="overloaded"):
+                return HubError(429, str(error), "overloaded", retry_after_s=1)
+            case StorageError():
+                return HubError(503, str(error), "unavailable", retry_after_s=10)
+            case SealError():
+                _log.critical("record_not_opened", error=str(error))
+                return HubError(500, "what is stored did not open; tell the operator", "internal")
+        return error
