@@ -1,0 +1,234 @@
+"""All jails of one life of core's: started at core's word, followed, ended, reaped."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from jail.host.diagnosis import Diagnosis
+from jail.host.launcher import ExecStarter, JailSpec
+from jail.host.loop import Loop, Timer
+from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
+from jail.host.profile import Limits, Profile, System, user_paths
+from jail.host.running import Jail, Phase
+
+Send = Callable[[ToCore, int | None], None]
+Observe = Callable[[str, Mapping[str, Any]], None]
+
+_STUCK_S: Final = 10.0  # bwrap got no further in this time: emulated machines need about one second
+_KILL_STEP_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class JailPlan:
+    """What every jail of this server has in common."""
+
+    data_dir: Path
+    system: System
+    lib: Path
+    etc: Path
+    limits: Limits
+    max_alive: int
+    max_starting: int
+    command: tuple[str, ...] = ()
+
+    def spec(self, user: str, host_uid: int) -> JailSpec:
+        """A user's jail. Raises HostError for an id that isn't one."""
+        paths = user_paths(self.data_dir, user)
+        profile = Profile(
+            self.system, self.lib, self.etc, paths.home, paths.agents, self.limits, self.command
+        )
+        return JailSpec(profile, host_uid)
+
+
+@dataclass(slots=True)
+class _Entry:
+    request: StartJail
+    jail: Jail
+    watched: tuple[int, ...] = ()
+    told: bool = False  # core was sent JailStarted
+    timer: Timer | None = None
+    diagnosis: Diagnosis | None = None  # ``jail`` is its own then
+
+
+class Jails:
+    """The table of jails. ``idle`` is called whenever the last one has gone."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        starter: ExecStarter,
+        plan: JailPlan,
+        send: Send,
+        guard: Callable[[int], None],
+        observe: Observe,
+        idle: Callable[[], None],
+    ) -> None:
+        self._loop, self._starter, self._plan = loop, starter, plan
+        self._send, self._guard, self._observe, self._idle = send, guard, observe, idle
+        self._waiting: deque[StartJail] = deque()
+        self._entries: dict[int, _Entry] = {}
+        self._by_pid: dict[int, int] = {}
+        self._open = True
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def users(self) -> set[str]:
+        """Whose jails are alive or waited for."""
+        requests = [entry.request for entry in self._entries.values()]
+        return {request.user for request in (*requests, *self._waiting)}
+
+    def start(self, request: StartJail) -> None:
+        """Start a jail, now or when fewer are starting. Raises HostError for a life in use."""
+        if request.life in self._entries or request in self._waiting:
+            raise HostError(f"life {request.life} is in use")
+        if not self._open:
+            self._fail(request, "the server is shutting down")
+        elif len(self._entries) + len(self._waiting) >= self._plan.max_alive:
+            self._fail(request, f"{self._plan.max_alive} jails are alive (jail.max_alive)")
+        else:
+            self._waiting.append(request)
+            self._start_waiting()
+
+    def kill(self, life: int) -> None:
+        """End a jail; one that has ended already is no error."""
+        for request in self._waiting:
+            if request.life == life:
+                self._waiting.remove(request)
+                self._fail(request, "it was killed before it started")
+                return
+        if (entry := self._entries.get(life)) is not None:
+            self._kill(entry)
+
+    def kill_all(self) -> None:
+        """End all and start none any more."""
+        self._open = False
+        self._waiting.clear()
+        for entry in self._entries.values():
+            self._kill(entry)
+
+    def refuse_new(self) -> None:
+        """Start none any more; those alive go on."""
+        self._open = False
+
+    def pidfds(self) -> list[int]:
+        """The pid 1 of every jail, as far as known."""
+        found = (entry.jail.init_pidfd for entry in self._entries.values())
+        return [fd for fd in found if fd is not None]
+
+    def reaped(self, pid: int, status: int) -> bool:
+        """A child was waited for; whether it was one of ours."""
+        life = self._by_pid.pop(pid, None)
+        if life is None:
+            return False
+        entry = self._entries[life]
+        entry.jail.reaped(pid, status)
+        self._step(life)
+        return True
+
+    def _start_waiting(self) -> None:
+        while self._waiting:
+            starting = sum(not entry.told for entry in self._entries.values())
+            if starting >= self._plan.max_starting:
+                return
+            request = self._waiting.popleft()
+            try:
+                jail = self._starter.start(self._plan.spec(request.user, request.host_uid))
+            except HostError as error:
+                self._fail(request, str(error))
+                continue
+            self._follow(_Entry(request, jail))
+
+    def _follow(self, entry: _Entry) -> None:
+        life = entry.request.life
+        self._entries[life] = entry
+        entry.timer = self._loop.later(_STUCK_S, lambda: self._kill(entry))
+        self._watch(entry)
+
+    def _watch(self, entry: _Entry) -> None:
+        life, jail = entry.request.life, entry.jail
+        for pid in jail.pids:
+            self._by_pid[pid] = life
+        wanted = jail.fds
+        for fd in entry.watched:
+            if fd not in wanted:
+                self._loop.forget(fd)
+        for fd in wanted:
+            if fd not in entry.watched:
+                self._loop.watch(fd, lambda: self._step(life))
+        if jail.init_pidfd in wanted and jail.init_pidfd not in entry.watched:
+            self._guard(jail.init_pidfd)
+        entry.watched = wanted
+
+    def _step(self, life: int) -> None:
+        entry = self._entries.get(life)
+        if entry is None:
+            return
+        jail = entry.jail
+        before = jail.fds
+        jail.step()
+        for fd in before:
+            if fd not in jail.fds:
+                self._loop.forget(fd)
+        entry.watched = tuple(fd for fd in entry.watched if fd in jail.fds)
+        if jail.phase is Phase.ENDED:
+            self._on_end(entry)
+            return
+        self._watch(entry)
+        if jail.phase is Phase.RUNNING and not entry.told and entry.diagnosis is None:
+            self._on_running(entry)
+
+    def _on_running(self, entry: _Entry) -> None:
+        entry.told = True
+        if entry.timer is not None:
+            entry.timer.cancel()
+        edge = entry.jail.edge.detach()
+        self._send(JailStarted(entry.request.life, entry.jail.spawn_s), edge)
+        self._observe("jail_started", {"life": entry.request.life, "spawn_s": entry.jail.spawn_s})
+        self._start_waiting()
+
+    def _on_end(self, entry: _Entry) -> None:
+        life = entry.request.life
+        for fd in entry.watched:
+            self._loop.forget(fd)
+        for pid in [pid for pid, of in self._by_pid.items() if of == life]:
+            del self._by_pid[pid]
+        if entry.timer is not None:
+            entry.timer.cancel()
+        del self._entries[life]
+        if entry.diagnosis is not None:
+            self._fail(entry.request, entry.diagnosis.text())
+        else:
+            entry.jail.close()
+            if entry.told:
+                self._send(JailExited(life, entry.jail.how), None)
+                self._observe("jail_exited", {"life": life, "how": entry.jail.how})
+            else:
+                self._diagnose(entry.request)
+        self._start_waiting()
+        if not self._entries:
+            self._idle()
+
+    def _diagnose(self, request: StartJail) -> None:
+        if not self._open:
+            self._fail(request, "the server is shutting down")
+            return
+        try:
+            diagnosis = Diagnosis(self._starter, self._plan.spec(request.user, request.host_uid))
+        except HostError as error:
+            self._fail(request, str(error))
+            return
+        self._follow(_Entry(request, diagnosis.jail, diagnosis=diagnosis))
+
+    def _kill(self, entry: _Entry) -> None:
+        """SIGKILL for pid 1; for bwrap too if that did not end it."""
+        entry.jail.kill()
+        if entry.timer is not None:
+            entry.timer.cancel()
+        entry.timer = self._loop.later(_KILL_STEP_S, entry.jail.kill_bwrap)
+
+    def _fail(self, request: StartJail, message: str) -> None:
+        self._send(JailFailed(request.life, message), None)
+        self._observe("jail_failed", {"life": request.life, "message": message})

@@ -1,0 +1,154 @@
+"""Starting a jail: the socket it listens on, the descriptors bwrap reads, the limits, the uid.
+
+bwrap's stderr is not used, since the command inherits it: what it says comes from a run of
+:mod:`jail.host.diagnosis`.
+"""
+
+import os
+import resource
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from jail.host.messages import HostError
+from jail.host.process import Identity, Program, start
+from jail.host.profile import JailFds, Limits, Profile, args_bytes, arguments
+from jail.host.running import Jail, RunningJail
+from jail.host.seccomp import filter_program
+from jail.host.syscalls import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class JailSpec:
+    """A jail to start. ``host_uid`` 0 means the spawner's own uid, for an ordinary user only."""
+
+    profile: Profile
+    host_uid: int
+
+
+class Starter(Protocol):
+    """Makes jails; ``exec`` is one way, a fork of a warm interpreter another."""
+
+    def start(self, spec: JailSpec) -> RunningJail:
+        """Begin to start a jail. Raises HostError when it is refused at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostUids:
+    """Which host uids a jail may have: root's ``range``, or the one ordinary user's own."""
+
+    allowed: range
+
+    def identity(self, host_uid: int) -> Identity | None:
+        """The identity for a request; None stays who we are. Raises HostError."""
+        if os.geteuid() != 0:
+            if host_uid != 0:
+                raise HostError("only a spawner started by root gives users host uids of their own")
+            return None
+        if host_uid not in self.allowed:
+            raise HostError(f"host uid {host_uid} is outside {self.allowed.start}-{self.allowed.stop - 1}")
+        return Identity(host_uid, host_uid)
+
+
+class ExecStarter:
+    """Starts jails by bwrap's own exec.
+
+    Args:
+        bwrap: its path.
+        run_dir: a directory that only the spawner may enter, for a socket's first moment.
+        uids: whom jails may run as.
+        machine: for the filter.
+    """
+
+    def __init__(self, bwrap: Path, run_dir: Path, uids: HostUids, machine: Machine) -> None:
+        self._bwrap = str(bwrap)
+        self._run_dir = run_dir
+        self.uids = uids
+        self._filter = filter_program(machine)
+        self._count = 0
+
+    def start(self, spec: JailSpec, error_fd: int | None = None) -> "Jail":
+        """See :class:`Starter`. ``error_fd`` is for commands that are ours alone."""
+        identity = self.uids.identity(spec.host_uid)
+        began = time.monotonic()
+        given: list[int] = []
+        edge: socket.socket | None = None
+        status, status_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        gate_end, gate = os.pipe2(os.O_CLOEXEC)
+        given += [status_end, gate_end]
+        try:
+            listener, edge = self._connected_pair()
+            given.insert(0, listener.detach())
+            args = args_bytes(arguments(spec.profile, JailFds()))
+            given[1:1] = [_memory("args", args), _memory("seccomp", self._filter)]
+            pid = start(
+                Program(
+                    argv=(self._bwrap, "--args", str(JailFds().args), "--", *spec.profile.program),
+                    fds=tuple(given),
+                    identity=identity,
+                    limits=_rlimits(spec.profile.limits),
+                    error_fd=error_fd,
+                )
+            )
+        except (HostError, OSError) as error:
+            os.close(status)
+            os.close(gate)
+            if edge is not None:
+                edge.close()
+            raise HostError(f"a jail could not be started: {error}") from None
+        finally:
+            for fd in given:
+                os.close(fd)
+        return Jail(pid, status, gate, edge, spec.profile.limits, identity, began)
+
+    def _connected_pair(self) -> tuple[socket.socket, socket.socket]:
+        """A listening socket with one connection waiting and no name any more."""
+        self._count += 1
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        edge = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        directory = os.open(self._run_dir, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+        name = f"edge-{os.getpid()}-{self._count}"
+        # through the descriptor: a socket's path may have 107 bytes only
+        path = f"/proc/self/fd/{directory}/{name}"
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=directory)
+            listener.bind(path)
+            try:
+                listener.listen(1)
+                edge.connect(path)
+            finally:
+                os.unlink(name, dir_fd=directory)
+        except OSError:
+            listener.close()
+            edge.close()
+            raise
+        finally:
+            os.close(directory)
+        edge.setblocking(False)
+        return listener, edge
+
+
+def _memory(name: str, data: bytes) -> int:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _rlimits(limits: Limits) -> tuple[tuple[int, int], ...]:
+    return (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_AS, limits.address_bytes),
+        (resource.RLIMIT_MEMLOCK, 65_536),
+        (resource.RLIMIT_MSGQUEUE, 65_536),
+        (resource.RLIMIT_SIGPENDING, 1_024),
+        (resource.RLIMIT_NICE, 0),
+        (resource.RLIMIT_RTPRIO, 0),
+    )

@@ -1,0 +1,169 @@
+"""What a jail is made of, as a pure function: a profile in, bwrap's arguments out.
+
+The arguments travel by ``--args FD``, so that nothing of them stands in /proc/1/cmdline inside.
+Paths come from the data directory and a validated user id alone (design.md 8).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from jail.host.messages import HostError
+
+_USER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
+
+JAIL_ID: Final = 1000
+"""The uid and gid a worker sees itself as."""
+
+LISTENER_FD: Final = 3
+"""The worker's only descriptor beyond /dev/null: the Unix socket its ZeroMQ PAIR binds."""
+
+ENVIRONMENT: Final[dict[str, str]] = {
+    "HOME": "/home/user",
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+"""All that a worker finds, beside the PWD that bwrap itself adds for --chdir."""
+
+WORKER: Final = ("-I", "-S", "/certosa/lib/jail/peer/start.py")
+"""What the interpreter is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class JailFds:
+    """Descriptors as bwrap finds them; it closes each of these before the worker runs."""
+
+    args: int = 4
+    seccomp: int = 5
+    status: int = 6
+    gate: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A jail's limits: rlimits of every process in it, and the sizes of its tmpfs in bytes."""
+
+    processes: int = 128
+    open_files: int = 256
+    file_bytes: int = 256 << 20
+    address_bytes: int = 2 << 30
+    tmp_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class UserPaths:
+    """A user's directories on the host."""
+
+    user: Path
+    home: Path
+    agents: Path
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What of this machine every jail mounts read-only; see :mod:`jail.host.system`."""
+
+    links: tuple[tuple[str, str], ...]  # (target, path), as in a merged /usr
+    mounts: tuple[str, ...]  # at the same path inside
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One jail. ``lib`` and ``etc`` are staged directories (see :mod:`jail.host.staging`)."""
+
+    system: System
+    lib: Path
+    etc: Path
+    home: Path
+    agents: Path
+    limits: Limits = Limits()
+    command: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """What runs as the jail's pid 1: ``command``, or the worker."""
+        return self.command or (self.system.python, *WORKER)
+
+
+def user_paths(data_dir: Path, user: str) -> UserPaths:
+    """The directories of a user; HostError for an id that isn't one."""
+    if not _USER.fullmatch(user):
+        raise HostError("not a user id")
+    root = data_dir / "users" / user
+    return UserPaths(root, root / "home", root / "agents")
+
+
+def arguments(profile: Profile, fds: JailFds | None = None) -> list[str]:
+    """bwrap's options for a profile, without the command; ``fds`` None leaves all of them out."""
+    return [
+        *_namespaces(),
+        *_environment(),
+        *_file_system(profile),
+        *(_descriptors(fds) if fds is not None else ()),
+    ]
+
+
+def args_bytes(args: Sequence[str]) -> bytes:
+    """Arguments as ``--args`` reads them; HostError where one holds a NUL."""
+    if any("\0" in arg for arg in args):
+        raise HostError("a NUL in a path")
+    return b"".join(arg.encode() + b"\0" for arg in args)
+
+
+def _namespaces() -> list[str]:
+    return [
+        # an explicit --unshare-user is what --disable-userns needs; with it no process of the jail
+        # can make a namespace in which it would have capabilities
+        "--unshare-user", "--disable-userns",
+        "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+        "--uid", str(JAIL_ID), "--gid", str(JAIL_ID), "--hostname", "jail",
+        "--cap-drop", "ALL",
+        # bwrap's own pid 1 would be of the same uid, without a filter, and writable through /proc
+        "--as-pid-1",
+        "--die-with-parent",
+        "--new-session",  # without it TIOCSTI types into the outer terminal
+    ]  # fmt: skip
+
+
+def _environment() -> list[str]:
+    args = ["--clearenv"]
+    for name, value in ENVIRONMENT.items():
+        args += ["--setenv", name, value]
+    return args
+
+
+def _file_system(profile: Profile) -> list[str]:
+    args: list[str] = []
+    for path in profile.system.mounts:
+        args += ["--ro-bind", path, path]
+    for target, path in profile.system.links:
+        args += ["--symlink", target, path]
+    tmpfs = ["--perms", "1777", "--size", str(profile.limits.tmp_bytes), "--tmpfs"]
+    args += [
+        "--ro-bind", str(profile.etc), "/etc",
+        # Debian's alternatives (awk, editor) and the loader's cache are links and lists, no more
+        "--ro-bind-try", "/etc/alternatives", "/etc/alternatives",
+        "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache",
+        "--proc", "/proc", "--dev", "/dev",
+        *tmpfs, "/dev/shm", *tmpfs, "/tmp",  # noqa: S108
+        "--ro-bind", str(profile.lib), "/certosa/lib",
+        "--ro-bind", str(profile.agents), "/agents",
+        "--bind", str(profile.home), "/home/user",
+        # both are tmpfs of half the memory otherwise
+        "--remount-ro", "/dev", "--remount-ro", "/",
+        "--chdir", "/home/user",
+    ]  # fmt: skip
+    return args
+
+
+def _descriptors(fds: JailFds) -> list[str]:
+    return [
+        "--seccomp", str(fds.seccomp),
+        "--json-status-fd", str(fds.status),
+        "--block-fd", str(fds.gate),
+    ]  # fmt: skip

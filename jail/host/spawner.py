@@ -1,0 +1,388 @@
+"""The spawner: one thread that starts core, egress and jails, and ends and reaps all of them.
+
+It holds no secret and reads nothing from jails. Its end is the end of everything it started: by
+PDEATHSIG, and by the guard (:mod:`jail.host.guard`) where that was taken back.
+
+    serving --core died--> recovering: its jails and egress are ended --all gone, backoff--> serving
+    serving --egress died--> egress again with a fresh link, whose other end goes to core
+    any --SIGTERM, SIGINT--> stopping: core is told and waited for, then the rest --all gone--> 0
+    any --five failures in a minute--> stopping at once --all gone--> 1
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from jail.host.children import end_children
+from jail.host.control import Control
+from jail.host.guard import Guard
+from jail.host.jails import JailPlan, Jails
+from jail.host.launcher import ExecStarter, HostUids
+from jail.host.layout import Layout, Owners
+from jail.host.loop import Loop, Timer
+from jail.host.messages import (
+    CoreReady,
+    EgressLink,
+    FromCore,
+    HostError,
+    KillJail,
+    PrepareUser,
+    RemoveUser,
+    Shutdown,
+    StartJail,
+    ToCore,
+    UserReady,
+)
+from jail.host.process import become_subreaper
+from jail.host.profile import Limits, System
+from jail.host.removals import Removals
+from jail.host.services import ServiceProcess, ServiceSpec
+from jail.host.syscalls import Machine
+
+_MARGIN_S: Final = 5.0  # for core, past the grace period, to close its files
+_LAST_S: Final = 10.0  # for all the rest to end once it was killed
+
+Observe = Callable[[str, Mapping[str, Any]], None]
+"""Is given each event of the log: a snake_case name in the past tense and its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnerConfig:
+    """What the spawner has to know.
+
+    Args:
+        owners: core's and egress's ids when root; None for an ordinary user.
+        user_uids: host uids that jails may have when root.
+        lib, etc: as staged (:mod:`jail.host.staging`).
+        max_alive: jails at once. max_starting: of them, being built at once.
+        grace_s: what running turns get at SIGTERM, in seconds.
+        command: runs in jails instead of the worker; for tests.
+    """
+
+    data_dir: Path
+    bwrap: Path
+    machine: Machine
+    system: System
+    lib: Path
+    etc: Path
+    owners: Owners | None
+    user_uids: range
+    limits: Limits = field(default_factory=Limits)
+    max_alive: int = 500
+    max_starting: int = 4
+    grace_s: float = 10.0
+    command: tuple[str, ...] = ()
+
+
+def run_spawner(config: SpawnerConfig, core: ServiceSpec, egress: ServiceSpec, observe: Observe) -> int:
+    """Keep core and egress running until SIGTERM or SIGINT; return the process's exit status.
+
+    0: stopped as asked. 1: core or egress failed too often. Core is handed ``--control`` and
+    ``--egress``, egress ``--core``, beside the specs' own descriptors. To be called on the main
+    thread of a process without other threads and children. Raises HostError when it cannot begin.
+    """
+    if (os.geteuid() == 0) != (config.owners is not None):
+        raise HostError("owners have to be given by root, and by root alone")
+    layout = Layout(config.data_dir, config.owners)
+    layout.prepare()
+    lock = _lock(layout.run_dir)
+    become_subreaper()
+    try:
+        spawner = Spawner(config, layout, core, egress, observe)
+        try:
+            return spawner.run()
+        finally:
+            spawner.close()
+    finally:
+        become_subreaper(False)
+        os.close(lock)
+
+
+class Spawner:
+    """See the module. ``run`` once, then ``close``."""
+
+    def __init__(
+        self,
+        config: SpawnerConfig,
+        layout: Layout,
+        core: ServiceSpec,
+        egress: ServiceSpec,
+        observe: Observe,
+    ) -> None:
+        self._config, self._layout, self._observe = config, layout, observe
+        self._guard = Guard()  # first: it has the least to inherit
+        self._loop = Loop()
+        self._core = ServiceProcess(self._loop, core, self._watch)
+        self._egress = ServiceProcess(self._loop, egress, self._watch)
+        self._starter = ExecStarter(config.bwrap, layout.run_dir, HostUids(config.user_uids), config.machine)
+        self._plan = JailPlan(
+            config.data_dir, config.system, config.lib, config.etc, config.limits,
+            config.max_alive, config.max_starting, config.command,
+        )  # fmt: skip
+        self._removals = Removals(self._loop, config.data_dir, layout, self._send)
+        self._control: Control | None = None
+        self._jails = self._new_jails()
+        self._restart: Timer | None = None
+        self._recovering = False
+        self._stopping = False
+        self._hard = False
+        self._status = 0
+
+    def run(self) -> int:
+        """See :func:`run_spawner`."""
+        self._loop.on_signal(signal.SIGCHLD, self._reap)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self._loop.on_signal(number, self._on_stop_signal)
+        self._start_both()
+        self._loop.run()
+        return self._status
+
+    def close(self) -> None:
+        """End whatever is left, by force, and give back what is held."""
+        self._jails.kill_all()
+        for service in (self._core, self._egress):
+            service.end(0)
+        if self._control is not None:
+            self._control.close()
+        self._guard.close()
+        end_children()
+        self._loop.close()
+
+    # ---- core and egress ----------------------------------------------------------------------
+
+    def _start_both(self) -> None:
+        self._recovering, self._restart = False, None
+        control, control_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        link, link_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._jails = self._new_jails()
+        queued = 8 * self._config.max_alive + 64
+        self._control = Control(self._loop, control, self._take, self._on_fault, queued)
+        try:
+            self._egress.start({"core": link_end.fileno()})
+            self._core.start({"control": control_end.fileno(), "egress": link.fileno()})
+        except HostError as error:
+            self._observe("service_start_failed", {"message": str(error)})
+            self._recover(self._core)
+        finally:
+            for sock in (control_end, link, link_end):
+                sock.close()
+        for service in (self._egress, self._core):
+            self._observe("service_started", {"service": service.spec.name, "pid": service.pid})
+
+    def _start_egress(self) -> None:
+        self._restart = None
+        link, link_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with link, link_end:
+            try:
+                self._egress.start({"core": link_end.fileno()})
+            except HostError as error:
+                self._observe("service_start_failed", {"message": str(error)})
+                self._on_egress_end()
+                return
+            self._send(EgressLink(), os.dup(link.fileno()))
+        self._observe("service_started", {"service": "egress", "pid": self._egress.pid})
+
+    def _on_service_end(self, service: ServiceProcess, status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        how = f"exit {code}" if code >= 0 else f"signal {-code}"
+        self._observe("service_ended", {"service": service.spec.name, "how": how})
+        if self._stopping:
+            self._end_rest()
+        elif service is self._core:
+            self._recover(service)
+        elif service.wanted_dead or self._recovering:
+            self._start_if_gone()
+        else:
+            self._on_egress_end()
+
+    def _on_egress_end(self) -> None:
+        delay_s = self._egress.policy.failed(time.monotonic())
+        if delay_s is None:
+            self._give_up(self._egress)
+        elif self._restart is None:
+            self._restart = self._loop.later(delay_s, self._start_egress)
+
+    def _recover(self, failed: ServiceProcess) -> None:
+        """Core is gone: end what belongs to its life, then begin a new one."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        delay_s = failed.policy.failed(time.monotonic())
+        if delay_s is None:
+            self._give_up(failed)
+            return
+        self._recovering = True
+        self._jails.kill_all()
+        self._removals.kill_all()
+        self._egress.end()
+        if self._restart is not None:
+            self._restart.cancel()
+        self._restart = self._loop.later(delay_s, self._on_delay)
+
+    def _on_delay(self) -> None:
+        self._restart = None
+        self._start_if_gone()
+
+    def _start_if_gone(self) -> None:
+        gone = not self._jails and self._egress.pid is None and self._core.pid is None
+        if self._recovering and gone and self._restart is None and not self._stopping:
+            self._start_both()
+
+    def _give_up(self, service: ServiceProcess) -> None:
+        policy = service.policy
+        message = (
+            f"{service.spec.name} failed {policy.max_failures} times within {policy.window_s:g} s; "
+            f"what it logged before says why"
+        )
+        self._observe("service_gave_up", {"service": service.spec.name, "message": message})
+        self._status = 1
+        self._stop(hard=True)
+
+    def _on_fault(self, why: str) -> None:
+        """Core's control socket is of no more use, and closed: end core, its exit does the rest."""
+        self._control = None
+        if not self._stopping:
+            self._observe("core_fault_seen", {"message": why})
+            self._core.end(0)
+
+    # ---- what core asks -----------------------------------------------------------------------
+
+    def _take(self, message: FromCore) -> None:
+        match message:
+            case StartJail():
+                self._start_jail(message)
+            case KillJail():
+                self._jails.kill(message.life)
+            case PrepareUser():
+                self._send(UserReady(message.request, self._prepare(message)))
+            case RemoveUser():
+                self._remove(message)
+            case CoreReady():
+                self._observe("core_ready_seen", {})
+
+    def _start_jail(self, message: StartJail) -> None:
+        if self._removals.removes(message.user):
+            raise HostError(f"{message.user} is being removed")
+        self._jails.start(message)
+
+    def _prepare(self, message: PrepareUser) -> str:
+        try:
+            self._starter.uids.identity(message.host_uid)
+            if self._removals.removes(message.user):
+                raise HostError(f"{message.user} is being removed")
+            self._layout.prepare_user(message.user, message.host_uid)
+        except HostError as error:
+            return str(error)
+        return ""
+
+    def _remove(self, message: RemoveUser) -> None:
+        try:
+            theirs = self._starter.uids.identity(message.host_uid)
+            if message.user in self._jails.users():
+                raise HostError(f"a jail of {message.user} still runs")
+            core = self._config.owners.core if self._config.owners else None
+            self._removals.remove(message, theirs, core)
+        except HostError as error:
+            self._send(UserReady(message.request, str(error)))
+
+    def _send(self, message: ToCore, fd: int | None = None) -> None:
+        if self._control is not None:
+            self._control.send(message, fd)
+        elif fd is not None:
+            os.close(fd)
+
+    def _new_jails(self) -> Jails:
+        return Jails(
+            self._loop, self._starter, self._plan, self._send, self._watch, self._observe,
+            self._on_idle,
+        )  # fmt: skip
+
+    def _on_idle(self) -> None:
+        if self._stopping:
+            self._stop_if_gone()
+        else:
+            self._start_if_gone()
+
+    # ---- children -----------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self._jails.reaped(pid, status) or self._removals.reaped(pid, status):
+                continue
+            for service in (self._core, self._egress):
+                if service.reaped(pid):
+                    self._on_service_end(service, status)
+            if pid == self._guard.pid:
+                self._replace_guard()
+            # any other is an orphan of one of those: reaping it is all it needs
+
+    def _watch(self, pidfd: int) -> None:
+        if not self._guard.watch(pidfd):
+            self._observe("guard_failed", {})  # it is replaced as soon as its end is reaped
+
+    def _replace_guard(self) -> None:
+        self._guard.close()
+        self._guard = Guard()
+        services = [s.pidfd for s in (self._core, self._egress) if s.pidfd is not None]
+        for pidfd in (*services, *self._jails.pidfds()):
+            self._watch(pidfd)
+        self._observe("guard_replaced", {})
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    def _on_stop_signal(self) -> None:
+        # a second one means: now
+        self._stop(hard=self._stopping)
+
+    def _stop(self, *, hard: bool) -> None:
+        if self._hard:
+            return
+        self._stopping, self._hard = True, hard
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+        self._jails.refuse_new()
+        if self._core.pid is None:
+            self._end_rest()
+        elif hard or self._control is None:
+            self._core.end()
+        else:
+            self._observe("shutdown_begun", {"grace_s": self._config.grace_s})
+            self._send(Shutdown(self._config.grace_s))
+            self._loop.later(self._config.grace_s + _MARGIN_S, lambda: self._stop(hard=True))
+
+    def _end_rest(self) -> None:
+        if self._core.pid is not None:
+            return
+        self._jails.kill_all()
+        self._removals.kill_all()
+        if not self._egress.wanted_dead:
+            self._egress.end()
+            self._loop.later(_LAST_S, self._loop.stop)  # close() takes the rest by force
+        self._stop_if_gone()
+
+    def _stop_if_gone(self) -> None:
+        if not self._jails and self._core.pid is None and self._egress.pid is None:
+            self._loop.stop()
+
+
+def _lock(run_dir: Path) -> int:
+    fd = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise HostError(f"another server uses {run_dir.parent}; stop it first") from None
+    return fd
