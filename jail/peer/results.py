@@ -1,7 +1,6 @@
 """A tool result that is too long for the model: kept as a file, shown as head and tail."""
 
 import os
-from pathlib import Path
 
 from jail.peer.texts import cut_middle, size
 
@@ -29,13 +28,14 @@ def shorten(text: str, limit_bytes: int, home: str, name: str) -> str:
 
 
 def _store(text: str, home: str, name: str) -> str:
-    folder = Path(home, _FOLDER)
-    folder.mkdir(parents=True, exist_ok=True)
-    stored = sorted(folder.glob("*.txt"), key=lambda path: path.lstat().st_mtime)
+    folder = os.path.join(home, _FOLDER)
+    os.makedirs(folder, exist_ok=True)
+    with os.scandir(folder) as scan:
+        stored = [entry for entry in scan if entry.name.endswith(".txt")]
+    stored.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns)
     for old in stored[: max(0, len(stored) - _KEEP + 1)]:
-        old.unlink(missing_ok=True)
-    relative = f"{_FOLDER}/{name}.txt"
+        os.unlink(old.path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(Path(home, relative), flags, 0o600), "wb") as file:
+    with open(os.open(os.path.join(folder, f"{name}.txt"), flags, 0o600), "wb") as file:
         file.write(text.encode("utf-8", "replace"))
-    return relative
+    return f"{_FOLDER}/{name}.txt"

@@ -4,6 +4,7 @@ Started as ``/usr/bin/python3 -I -S .../jail/peer/start.py`` with the listening 
 descriptor 3. ``-I -S`` leaves nothing importable but the standard library and what lies beside us.
 """
 
+import gc
 import os
 import sys
 
@@ -17,8 +18,11 @@ def _main() -> None:
     # asyncio does without ssl where it is missing; nobody in a jail needs it from us, and loading
     # it is a tenth of the start and 4 MB
     sys.modules["ssl"] = None  # type: ignore[assignment]
+    gc.disable()  # nothing that imports make is garbage
     from jail.peer.worker import run
 
+    gc.freeze()
+    gc.enable()
     code = run(_LISTEN_FD, _HOME)
     sys.stderr.flush()
     # not sys.exit: a thread stuck in a slow disk must not hold the jail's pid 1 back

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-import tempfile
 from typing import Annotated
 
 from msgspec import Meta
@@ -19,15 +18,15 @@ _MAX_COMMAND_BYTES = 100_000  # one argument of a program may be 128 kB (execve(
 class CommandArguments(Arguments, frozen=True):
     command: Annotated[str, Meta(min_length=1, description="A command line for sh.")]
     timeout_s: Annotated[
-        int | None, Meta(description="Seconds it may take; the agent's limit by default.")
-    ] = None
+        int, Meta(ge=0, description="Seconds it may take; 0: the agent's limit, which holds anyway.")
+    ] = 0
 
 
 class PythonArguments(Arguments, frozen=True):
     code: Annotated[str, Meta(min_length=1, description="A Python program; print what you need.")]
     timeout_s: Annotated[
-        int | None, Meta(description="Seconds it may take; the agent's limit by default.")
-    ] = None
+        int, Meta(ge=0, description="Seconds it may take; 0: the agent's limit, which holds anyway.")
+    ] = 0
 
 
 async def _run_command(arguments: CommandArguments, around: Surroundings) -> ToolResult:
@@ -39,7 +38,10 @@ async def _run_command(arguments: CommandArguments, around: Surroundings) -> Too
 
 
 async def _run_python(arguments: PythonArguments, around: Surroundings) -> ToolResult:
-    fd, script = tempfile.mkstemp(prefix="certosa-", suffix=".py")
+    # not tempfile: importing it loads compression and random numbers into every worker
+    script = f"/tmp/certosa-{os.urandom(8).hex()}.py"  # noqa: S108 - the jail's own /tmp, O_EXCL
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(script, flags, 0o600)
     try:
         with open(fd, "wb") as file:
             file.write(arguments.code.encode())
@@ -48,8 +50,8 @@ async def _run_python(arguments: PythonArguments, around: Surroundings) -> ToolR
         os.unlink(script)
 
 
-async def _run(argv: list[str], wanted_s: int | None, around: Surroundings) -> ToolResult:
-    timeout_s = min(around.timeout_s, max(1, wanted_s)) if wanted_s else around.timeout_s
+async def _run(argv: list[str], wanted_s: int, around: Surroundings) -> ToolResult:
+    timeout_s = min(around.timeout_s, wanted_s) if wanted_s else around.timeout_s
     capture = Capture(around.progress, asyncio.get_running_loop().time)
     outcome = await around.children.run(argv, around.home, timeout_s, capture.take)
     capture.say_rest()

@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from jail.peer.errors import ToolFailed
 from jail.peer.texts import clean
-from jail.peer.tools import search_program
 from jail.peer.tools.base import Arguments, Surroundings, Tool, ToolResult
 from jail.peer.tools.paths import locate
 
@@ -46,7 +45,7 @@ async def _search(arguments: SearchArguments, around: Surroundings) -> ToolResul
             "ignore_case": arguments.ignore_case,
         }
     ).decode()
-    program = os.path.abspath(search_program.__file__)
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "search_program.py")
     output = bytearray()
 
     def take(data: bytes) -> bool:

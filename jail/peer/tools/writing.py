@@ -1,7 +1,7 @@
 """write_file and edit_file: after a crash at any moment a file is the old one or the new one."""
 
+import binascii
 import contextlib
-import hashlib
 import os
 import stat
 import threading
@@ -78,8 +78,8 @@ def _replace(full: str, data: bytes, shown: str) -> bool:
         mode = _present_mode(full, shown)
         directory = os.path.dirname(full)
         os.makedirs(directory, exist_ok=True)
-        digest = hashlib.sha256(os.fsencode(os.path.basename(full))).hexdigest()
-        temporary = os.path.join(directory, f".certosa-{digest[:16]}.tmp")
+        digest = binascii.crc32(os.fsencode(os.path.basename(full)))
+        temporary = os.path.join(directory, f".certosa-{digest:08x}.tmp")
         _write_through(temporary, data, mode)
         try:
             os.rename(temporary, full)
