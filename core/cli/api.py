@@ -17,7 +17,7 @@ _MAX_LINE_BYTES = 8 << 20
 _MAX_ERROR_BYTES = 1 << 20
 
 PieceKind = Literal["text", "reasoning", "tool_call", "tool_progress", "tool_result", "notice", "finish"]
-_SHOWN: Final = ("tool_call", "tool_progress", "tool_result", "notice")
+_SHOWN: Final = ("reasoning", "tool_call", "tool_progress", "tool_result", "notice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,10 @@ class Turn:
             if data == b"[DONE]":
                 return
             try:
-                chunk = json.loads(data)
-            except ValueError:
-                raise CommandFailed("the server sent an event that is not JSON") from None
-            if isinstance(chunk, dict):
-                yield from _pieces(chunk)
+                pieces = list(_pieces(json.loads(data)))
+            except (ValueError, TypeError, AttributeError, RecursionError):
+                raise CommandFailed("the server sent an event that is no chat completion") from None
+            yield from pieces
         raise CommandFailed("the connection ended before the answer was whole", UNREACHABLE)
 
 
@@ -175,8 +174,6 @@ def _pieces(chunk: dict[str, Any]) -> Iterator[Piece]:
                 )
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}
-        if delta.get("reasoning_content"):
-            yield Piece("reasoning", str(delta["reasoning_content"]))
         if delta.get("content"):
             yield Piece("text", str(delta["content"]))
         if choice.get("finish_reason"):

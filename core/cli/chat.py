@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from core.cli.api import ApiClient, Turn
-from core.cli.failure import FAILED, USAGE, CommandFailed
+from core.cli.failure import FAILED, UNREACHABLE, USAGE, CommandFailed
 from core.cli.output import harmless
 from core.cli.place import configured, hub_url
 from core.cli.screen import Screen, make_screen
@@ -173,8 +173,10 @@ class _Cancel:
             self._ask()
 
     def _ask(self) -> None:
-        """Raises KeyboardInterrupt where the server does not know how: then leaving is all we can."""
+        """Raises KeyboardInterrupt where the server is gone: then leaving is all that is left."""
         try:
             self._client.cancel_turn(self._turn_id)
-        except CommandFailed:
-            raise KeyboardInterrupt from None
+        except CommandFailed as error:
+            # A refusal says that the turn has just ended, which its own stream is about to say.
+            if error.status == UNREACHABLE:
+                raise KeyboardInterrupt from None

@@ -54,8 +54,8 @@ class _Person:
     """A user of the demonstration's server, who talks to their agent over the public API."""
 
     def __init__(self, server: DemoServer, name: str) -> None:
-        server.admin.call("POST", "/users", {"name": name})
-        token = server.admin.call("POST", "/tokens", {"user": name, "label": "demo"})["token"]
+        server.admin.call("POST", "/v1/users", {"name": name})
+        token = server.admin.call("POST", f"/v1/users/{name}/tokens", {"label": "demo"})["token"]
         self.name = name
         self.secret = secrets.token_hex(12)
         self._client = ApiClient(f"http://127.0.0.1:{server.hub_port}", token)

@@ -55,7 +55,7 @@ class DemoServer:
                     f"the server ended at its start, with {self._process.returncode}: {self.log_tail()}"
                 )
             try:
-                self.admin.call("GET", "/status")
+                self.admin.call("GET", "/v1/status")
                 return
             except CommandFailed as error:
                 if error.status != UNREACHABLE:
@@ -73,8 +73,8 @@ class DemoServer:
             return f"(its log cannot be read: {error})"
 
     def status(self) -> dict[str, Any]:
-        """``GET /status``."""
-        answer = self.admin.call("GET", "/status")
+        """``GET /v1/status``."""
+        answer = self.admin.call("GET", "/v1/status")
         return answer if isinstance(answer, dict) else {}
 
     def stop(self) -> int:

@@ -12,9 +12,8 @@ from core.cli.place import configured
 
 def new(arguments: argparse.Namespace) -> int:
     """Make a token. It alone goes to stdout, so that a file or a variable can take it."""
-    made = connect_admin(configured(arguments)).call(
-        "POST", "/tokens", {"user": arguments.user, "label": arguments.label}
-    )
+    path = f"/v1/users/{quote(arguments.user, safe='')}/tokens"
+    made = connect_admin(configured(arguments)).call("POST", path, {"label": arguments.label})
     if arguments.json:
         print_json(made)
         return 0
@@ -26,7 +25,8 @@ def new(arguments: argparse.Namespace) -> int:
 
 def list_all(arguments: argparse.Namespace) -> int:
     """List tokens by id, user, label and times."""
-    path = f"/tokens?user={quote(arguments.user, safe='')}" if arguments.user else "/tokens"
+    of = f"/users/{quote(arguments.user, safe='')}" if arguments.user else ""
+    path = f"/v1{of}/tokens"
     tokens = connect_admin(configured(arguments)).call("GET", path)["tokens"]
     if arguments.json:
         print_json({"tokens": tokens})
@@ -43,7 +43,7 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 def revoke(arguments: argparse.Namespace) -> int:
     """Revoke a token."""
-    path = f"/tokens/{quote(arguments.token_id, safe='')}"
+    path = f"/v1/tokens/{quote(arguments.token_id, safe='')}"
     connect_admin(configured(arguments)).call("DELETE", path)
     if arguments.json:
         print_json({"ok": True, "token_id": arguments.token_id})

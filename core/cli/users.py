@@ -12,13 +12,13 @@ from core.cli.place import configured
 
 def add(arguments: argparse.Namespace) -> int:
     """Add a user."""
-    connect_admin(configured(arguments)).call("POST", "/users", {"name": arguments.name})
+    connect_admin(configured(arguments)).call("POST", "/v1/users", {"name": arguments.name})
     return _done(arguments, f"{arguments.name} was added. Next: certosa token new {arguments.name}")
 
 
 def list_all(arguments: argparse.Namespace) -> int:
     """List the users."""
-    users = connect_admin(configured(arguments)).call("GET", "/users")["users"]
+    users = connect_admin(configured(arguments)).call("GET", "/v1/users")["users"]
     if arguments.json:
         print_json({"users": users})
     else:
@@ -51,7 +51,7 @@ def delete(arguments: argparse.Namespace) -> int:
 
 def _on_user(arguments: argparse.Namespace, method: str, action: str) -> None:
     client: AdminClient = connect_admin(configured(arguments))
-    client.call(method, f"/users/{quote(arguments.name, safe='')}{action}")
+    client.call(method, f"/v1/users/{quote(arguments.name, safe='')}{action}")
 
 
 def _confirm(name: str) -> None:

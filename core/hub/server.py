@@ -16,6 +16,7 @@ from core.config import HubSection
 from core.hub.admin import AdminApi, Administration, check_peer
 from core.hub.admission import Admission
 from core.hub.agents import Agents
+from core.hub.cancel import Cancel
 from core.hub.chat import STALL_S, Chat
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
@@ -123,6 +124,8 @@ class HubServer:
         models = Models(parts.verifier, parts.agents)
         app = self._app(int(parts.config.max_body_bytes), admin=False)
         app.router.add_post("/v1/chat/completions", chat.completions)
+        cancel = Cancel(parts.verifier, self._starter)
+        app.router.add_post("/v1/turns/{turn}/cancel", cancel.cancel)
         app.router.add_get("/v1/models", models.all)
         app.router.add_get("/v1/models/{name}", models.one)
         self._add_health(app)

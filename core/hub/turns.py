@@ -103,6 +103,11 @@ class Starter:
             opened.log.finish(Failure("internal", "the turn could not be started; it was logged"))
         return running
 
+    def find(self, user: str, turn: str) -> RunningTurn | None:
+        """A running turn of this user's; another user's is as one that does not exist."""
+        found = self._running.get(turn)
+        return found if found is not None and found.user == user else None
+
     def cancel(self, turn: RunningTurn) -> None:
         """End a turn early, if it still runs."""
         if not turn.log.finished:

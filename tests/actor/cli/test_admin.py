@@ -28,12 +28,12 @@ def run(data_dir: Path, line: str, respond: Callable[[Seen], Answer]) -> tuple[i
 @pytest.mark.parametrize(
     ("line", "method", "path", "body"),
     [
-        ("user add alice", "POST", "/users", {"name": "alice"}),
-        ("user disable alice", "POST", "/users/alice/disable", None),
-        ("user enable alice", "POST", "/users/alice/enable", None),
-        ("user delete alice --yes", "DELETE", "/users/alice", None),
-        ("user delete ../a?b --yes", "DELETE", "/users/..%2Fa%3Fb", None),
-        ("token revoke tok_1", "DELETE", "/tokens/tok_1", None),
+        ("user add alice", "POST", "/v1/users", {"name": "alice"}),
+        ("user disable alice", "POST", "/v1/users/alice/disable", None),
+        ("user enable alice", "POST", "/v1/users/alice/enable", None),
+        ("user delete alice --yes", "DELETE", "/v1/users/alice", None),
+        ("user delete ../a?b --yes", "DELETE", "/v1/users/..%2Fa%3Fb", None),
+        ("token revoke tok_1", "DELETE", "/v1/tokens/tok_1", None),
     ],
 )
 def test_a_command_is_one_request(data_dir: Path, line: str, method: str, path: str, body: object) -> None:
@@ -45,7 +45,7 @@ def test_a_command_is_one_request(data_dir: Path, line: str, method: str, path: 
 def test_a_new_token_goes_alone_to_stdout(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, seen = run(data_dir, "token new alice --label phone", lambda _: json_answer(TOKEN))
     assert status == 0
-    assert seen[0].body == {"user": "alice", "label": "phone"}
+    assert (seen[0].path, seen[0].body) == ("/v1/users/alice/tokens", {"label": "phone"})
     assert capsys.readouterr().out == "cts_abc\n"
 
 
@@ -69,8 +69,8 @@ def test_lists_are_tables_for_people_and_json_for_programs(
 
 
 def test_tokens_of_one_user_are_asked_for_by_name(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, seen = run(data_dir, "token list a&b", lambda _: json_answer({"tokens": [LISTED]}))
-    assert seen[0].path == "/tokens?user=a%26b"
+    _, seen = run(data_dir, "token list a/b", lambda _: json_answer({"tokens": [LISTED]}))
+    assert seen[0].path == "/v1/users/a%2Fb/tokens"
     assert "never" in capsys.readouterr().out
 
 

@@ -155,7 +155,10 @@ def test_a_refusal_is_one_sentence_that_says_when_to_try_again(
     [
         (events(delta("par"), {"error": {"message": "the model's server stalled"}}), 1, "stalled"),
         (events(delta("par"), end=b""), 3, "before the answer was whole"),
-        (b"data: {nonsense\n\n", 1, "not JSON"),
+        (b"data: {nonsense\n\n", 1, "no chat completion"),
+        (b"data: []\n\n", 1, "no chat completion"),
+        (b'data: {"choices": [7]}\n\n', 1, "no chat completion"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", 1, "no chat completion"),
     ],
 )
 def test_a_turn_that_fails_says_how(
