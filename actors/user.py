@@ -124,11 +124,14 @@ class UserActor(Actor):
         self._channel: Channel | None = None
         self._armed_s: float | None = None
         self._start_s = 0.0
+        self._pid = 0
 
     def handle(self, message: Any) -> Any:
         """One stimulus: decide, carry out, and arm the next deadline."""
         if isinstance(message, DescribeJail):
-            return JailInfo(self._user, self._state.phase, self._state.life, self._start_s)
+            state = self._state
+            pid = self._pid if state.phase in ("ready", "draining") else 0
+            return JailInfo(self._user, state.phase, state.life, self._start_s, pid)
         self._carry_out(self._decide(message))
         self._arm()
         return None
@@ -165,7 +168,8 @@ class UserActor(Actor):
                 return state.start_turn(spec, now)
             case CancelTurn(turn):
                 return state.cancel_turn(turn, now)
-            case JailStarted(life, sock):
+            case JailStarted(life, sock, _, pid):
+                self._pid = pid
                 self._on_started(life, sock)
                 return []
             case JailFailed(life, text):

@@ -34,6 +34,7 @@ class JailStarted:
     life: int
     sock: socket.socket
     spawn_s: float
+    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,14 @@ class DescribeJail:
 
 @dataclass(frozen=True, slots=True)
 class JailInfo:
-    """A user's jail as status pages show it; start_s is from asking to HELLO (0: never yet)."""
+    """A user's jail as status pages show it; start_s is from asking to HELLO (0: never yet), pid is the
+    jail's first process as the host counts (0: none runs)."""
 
     user: str
     phase: str
     life: int
     start_s: float
+    pid: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Core's end of the control pair: asks the spawner for jails and users' directories."""
 
 import itertools
+import os
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from actors.base import Actor, Ref, tell, void
 from actors.edge import Edge
 from actors.observer import Observer
 from core.egress_link import LinkUp
-from core.errors import CoreError
+from core.errors import CoreError, LinkError
 from core.promise import promised
 from jail.host import messages as host
 
@@ -50,7 +51,7 @@ class SpawnerActor(Actor):
     Args:
         sock: the control socket; the loop reads it and tells this actor :class:`Heard`.
         timers: for a second try when the socket is full.
-        egress: told LinkUp when egress was restarted.
+        on_link: called with the new link when egress was restarted.
         on_shutdown: called with the grace in seconds when the spawner says stop.
     """
 
@@ -62,13 +63,13 @@ class SpawnerActor(Actor):
         *,
         sock: socket.socket,
         timers: Edge,
-        egress: Ref,
+        on_link: Callable[[LinkUp], None],
         on_shutdown: Callable[[float], None],
     ) -> None:
         super().__init__(name, parent, observer)
         self._sock = sock
         self._timers = timers
-        self._egress = egress
+        self._on_link = on_link
         self._on_shutdown = on_shutdown
         self._queue: deque[Any] = deque()
         self._owners: dict[int, Ref] = {}
@@ -94,10 +95,10 @@ class SpawnerActor(Actor):
 
     def _on_heard(self, heard: Any, fd: int | None) -> None:
         match heard:
-            case host.JailStarted(life, spawn_s) if fd is not None:
+            case host.JailStarted(life, spawn_s, pid) if fd is not None:
                 sock = socket.socket(fileno=fd)
                 owner = self._owners.get(life)
-                if owner is None or not tell(owner, user.JailStarted(life, sock, spawn_s)):
+                if owner is None or not tell(owner, user.JailStarted(life, sock, spawn_s, pid)):
                     sock.close()
                     self._say(host.KillJail(life))
             case host.JailFailed(life, text):
@@ -110,7 +111,7 @@ class SpawnerActor(Actor):
                 if (on_answer := self._waiting.pop(request, None)) is not None:
                     on_answer(error)
             case host.EgressLink() if fd is not None:
-                tell(self._egress, LinkUp(socket.socket(fileno=fd)))
+                self._on_link(LinkUp(socket.socket(fileno=fd)))
             case host.Shutdown(grace_s):
                 self._on_shutdown(grace_s)
             case _:
@@ -159,14 +160,28 @@ class Host:
     """What others call: implements actors.user.Jails. Thread-safe.
 
     Args:
-        spawner: the SpawnerActor.
         host_uid: the uid a user's jails run as (0 where the spawner is an ordinary user).
     """
 
-    def __init__(self, spawner: Ref, host_uid: Callable[[str], int]) -> None:
-        self._spawner = spawner
+    def __init__(self, host_uid: Callable[[str], int]) -> None:
+        self._connected: Ref | None = None
         self._host_uid = host_uid
         self._requests = itertools.count(1)
+
+    def connect(self, spawner: Ref) -> None:
+        """Use this :class:`SpawnerActor`."""
+        self._connected = spawner
+
+    @property
+    def _spawner(self) -> Ref:
+        if self._connected is None:
+            raise LinkError("core is still starting; try again")
+        return self._connected
+
+    def hear(self, heard: "Heard") -> None:
+        """Pass on what the loop read from the control socket."""
+        if not tell(self._spawner, heard) and heard.fd is not None:
+            os.close(heard.fd)
 
     def launch(self, life: int, user: str, owner: Ref) -> None:
         """Start a jail of ``user``'s."""

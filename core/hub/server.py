@@ -98,6 +98,10 @@ class HubServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._lag
 
+    def cancel_turns(self, user: str) -> int:
+        """End a user's turns early; how many there were. On the loop's thread."""
+        return self._starter.cancel_all(user)
+
     async def _serve(self, app: web.Application, sockets: Iterable[socket.socket]) -> None:
         runner = web.AppRunner(
             app,

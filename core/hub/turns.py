@@ -113,9 +113,9 @@ class Starter:
         if not turn.log.finished:
             self._turns.cancel(turn.user, turn.id)
 
-    def cancel_all(self) -> int:
-        """End every turn early; how many there were."""
-        running = list(self._running.values())
+    def cancel_all(self, user: str | None = None) -> int:
+        """End every turn early, or every one of a user's; how many there were."""
+        running = [turn for turn in self._running.values() if user in (None, turn.user)]
         for turn in running:
             self.cancel(turn)
         return len(running)

@@ -65,6 +65,7 @@ class JailStarted(_Message, frozen=True):
 
     life: Life
     spawn_s: float
+    pid: int = 0  # the jail's first process as the host counts
 
 
 class JailFailed(_Message, frozen=True):

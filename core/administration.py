@@ -1,0 +1,163 @@
+"""What an administrator may do: each act in an order that a crash in the middle leaves harmless.
+
+A user exists once core's table has them, which comes last when adding and first when deleting:
+what an interrupted act leaves behind belongs to nobody, and doing the act again finishes it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from core.egress import messages as vault
+from core.egress_link import EgressLink, VaultRefused
+from core.errors import CoreError, LinkError
+from core.hub.admin import AdministrationError, MadeToken
+from core.promise import promised
+from core.sessions import Storage
+from core.spawner_link import Host, HostRefused
+from core.turns import Turns
+from core.users import NoSuchUser, User, UserExists, UserNameError, Users, check_user_id
+
+_LEAVE_S = 15.0
+_REMOVE_TIMEOUT_S = 30.0
+
+
+class CoreAdministration:
+    """Implements core.hub.admin.Administration.
+
+    Args:
+        apart: whether users have host uids of their own (the spawner is root).
+        cancel_turns: cancels a user's running turns.
+    """
+
+    def __init__(
+        self,
+        *,
+        users: Users,
+        link: EgressLink,
+        host: Host,
+        turns: Turns,
+        storage: Storage,
+        apart: bool,
+        cancel_turns: Callable[[str], int],
+    ) -> None:
+        self._users = users
+        self._link = link
+        self._host = host
+        self._turns = turns
+        self._storage = storage
+        self._apart = apart
+        self._cancel_turns = cancel_turns
+        self._log = structlog.get_logger()
+        self._one_at_a_time = asyncio.Lock()
+
+    async def add_user(self, name: str) -> User:
+        """Host uid and row, directories, key; a half-made user is finished by adding it again."""
+        async with self._one_at_a_time:
+            try:
+                user = await asyncio.to_thread(self._users.add, name)
+            except UserExists:
+                # made before, perhaps only half: make sure of the rest, then say so
+                await self._finish_user(await asyncio.to_thread(self._users.get, name))
+                raise AdministrationError("exists", f"there is a user {name} already") from None
+            except UserNameError as error:
+                raise AdministrationError("invalid", str(error)) from None
+            except CoreError as error:
+                raise AdministrationError("unavailable", str(error)) from None
+            await self._finish_user(user)
+            self._log.info("user_added", user=name)
+            return user
+
+    async def _finish_user(self, user: User) -> None:
+        await _or_unavailable(self._host.prepare_user(user.name, self._uid(user)))
+        await _or_unavailable(self._link.ask(lambda i: vault.AddUser(i, user.name)))
+
+    async def list_users(self) -> list[User]:
+        """All users by name."""
+        return await asyncio.to_thread(self._users.list)
+
+    async def set_user_disabled(self, name: str, disabled: bool) -> None:
+        """Tokens first: from then on nothing new starts; then what runs ends."""
+        await self._get(name)
+        await _or_unavailable(self._link.ask(lambda i: vault.SetUserDisabled(i, name, disabled)))
+        await asyncio.to_thread(self._users.set_disabled, name, disabled)
+        if disabled:
+            self._cancel_turns(name)
+        self._log.info("user_disabled" if disabled else "user_enabled", user=name)
+
+    async def delete_user(self, name: str) -> None:
+        """Tokens and key first (nothing opens any more), then the jail, files, and the row."""
+        async with self._one_at_a_time:
+            user = await self._get(name)
+            await _or_unavailable(self._link.ask(lambda i: vault.RemoveUser(i, name)))
+            self._cancel_turns(name)
+            if not await self._turns.leave(name, _LEAVE_S):
+                raise AdministrationError("busy", f"{name}'s jail does not end: try again")
+            await _or_unavailable(self._host.remove_user(name, self._uid(user)))
+            await self._remove_sessions(name)
+            await asyncio.to_thread(self._users.delete, name)
+            self._log.info("user_deleted", user=name)
+
+    async def _remove_sessions(self, name: str) -> None:
+        def ask(settle: Callable[[CoreError | None], None]) -> None:
+            self._storage.remove(name, lambda _: settle(None), settle)
+
+        error = await _or_unavailable(promised(ask, _REMOVE_TIMEOUT_S, "the session store"))
+        if error is not None:
+            raise AdministrationError("unavailable", str(error))
+
+    async def new_token(self, user: str, label: str) -> MadeToken:
+        """Mint a token for a user."""
+        await self._get(user)
+        made = await _or_unavailable(self._link.ask(lambda i: vault.NewToken(i, user, label)))
+        self._log.info("token_made", user=user, token_id=made.token_id)
+        return MadeToken(made.token_id, made.token)
+
+    async def list_tokens(self, user: str | None) -> list[vault.TokenInfo]:
+        """Tokens of one user, or of all."""
+        if user:
+            await self._get(user)
+        found = await _or_unavailable(self._link.ask(lambda i: vault.ListTokens(i, user or "")))
+        return list(found.tokens)
+
+    async def revoke_token(self, token_id: str) -> None:
+        """From the next request on it is no token."""
+        try:
+            await self._link.ask(lambda i: vault.RevokeToken(i, token_id))
+        except VaultRefused as error:
+            raise AdministrationError("not_found", str(error)) from None
+        except LinkError as error:
+            raise AdministrationError("unavailable", str(error)) from None
+        self._log.info("token_revoked", token_id=token_id)
+
+    async def status(self) -> dict[str, Any]:
+        """Users' jails, and whether egress is there."""
+        jails = await self._turns.jails()
+        return {
+            "egress": "up" if self._link.up else "down",
+            "jails": [
+                {"user": j.user, "state": j.phase, "life": j.life, "start_s": j.start_s, "pid": j.pid}
+                for j in jails
+            ],
+        }
+
+    async def _get(self, name: str) -> User:
+        try:
+            return await asyncio.to_thread(self._users.get, check_user_id(name))
+        except (NoSuchUser, UserNameError) as error:
+            raise AdministrationError("not_found", str(error)) from None
+
+    def _uid(self, user: User) -> int:
+        return user.host_uid if self._apart else 0
+
+
+async def _or_unavailable(act: Awaitable[Any]) -> Any:
+    """Wait for an act of another process's; its refusals become an administrator's error."""
+    try:
+        return await act
+    except VaultRefused as error:
+        raise AdministrationError("invalid", str(error)) from None
+    except (LinkError, HostRefused) as error:
+        raise AdministrationError("unavailable", str(error)) from None

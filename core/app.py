@@ -1,0 +1,332 @@
+"""The core process's composition root: makes every part, in order, and ends them in reverse.
+
+    python -I APP/core/start.py --control FD --egress FD --hub FD --admin FD --admin-socket FD
+                                --config FD --data-dir DIR [--apart]
+
+The main thread runs the hub's event loop. Beside it run the edge, the storage threads and the
+actors. The actors of this root are not restarted one by one: each of them stands for a socket or a
+store that others hold, so a failure of one ends core, which the spawner starts again as a whole.
+Exit status: 0 after Shutdown, 1 where a part failed for good or the spawner is gone.
+"""
+
+import argparse
+import asyncio
+import itertools
+import os
+import socket
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from actors.base import Actor, Exited, Ref, tell
+from actors.edge import Edge
+from actors.observer import Observer
+from actors.restart import RestartPolicy
+from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
+from actors.user import UserActor
+from core.administration import CoreAdministration
+from core.config import Config
+from core.egress.keyfile import read_descriptor
+from core.egress.process import harden
+from core.egress_link import EgressActor, EgressLink, LinkUp
+from core.errors import CoreError
+from core.hub.actor import HubActor
+from core.hub.agents import Agents
+from core.hub.server import HubParts, HubServer
+from core.log import configure_logging
+from core.metrics import Metrics
+from core.observer import CoreObserver
+from core.policy import Policy
+from core.sessions import SessionsService, Storage
+from core.sessions.actor import SessionsActor
+from core.spawner_link import Heard, Host, SpawnerActor
+from core.turns import Turns
+from core.turns import Users as UserActors
+from core.users import NoSuchUser, Users
+from jail.host.messages import HostError, ToCore, receive_message
+
+EXIT_OK, EXIT_FAILED, EXIT_CRASHED = 0, 1, 70
+_MAX_CONFIG_BYTES = 1 << 20
+_ASK_S = 60.0  # all of the tree's start: the hub's and the databases' on a slow disk
+# What jails get to drain after the last turn; then the spawner kills them.
+_LEAVE_S = 12.0
+_STOP_S = 30.0
+
+
+class Sockets(NamedTuple):
+    """What the spawner hands to core."""
+
+    control: socket.socket
+    egress: socket.socket
+    hub: socket.socket
+    admin: socket.socket
+    command: socket.socket
+
+
+class _Root(Actor):
+    """Above the tree: its only message is the last word of it."""
+
+    def __init__(self, observer: Observer, on_end: Callable[[Exited], None]) -> None:
+        super().__init__("root", None, observer)
+        self._on_end = on_end
+
+    def handle(self, message: Any) -> None:
+        """Pass it on."""
+        if isinstance(message, Exited):
+            self._on_end(message)
+
+
+class Core:
+    """Everything in the core process. Made on the running event loop.
+
+    Args:
+        apart: whether users have host uids of their own (the spawner is root).
+    """
+
+    def __init__(self, config: Config, data_dir: Path, apart: bool, sockets: Sockets) -> None:
+        self._config = config
+        self._apart = apart
+        self._sockets = sockets
+        self._loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[float | None] = self._loop.create_future()
+        self._log = structlog.get_logger()
+        metrics = Metrics()
+        self._observer: Observer = CoreObserver(metrics)
+        self._policy = Policy(config.verbs)
+        self._lives = itertools.count(1)
+        self._edge = Edge("edge", _crash)
+        self._link = EgressLink()
+        self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
+        self._storage = Storage(data_dir / "sealed", config.sessions.storage_threads)
+        self._sessions = SessionsService(self._storage, config.sessions)
+        self._host = Host(self._host_uid)
+        self._turns = Turns()
+        self._hub = HubServer(
+            HubParts(
+                config=config.hub,
+                verifier=self._link,
+                turns=self._turns,
+                sessions=self._sessions,
+                agents=Agents(data_dir / "users", config),
+                metrics=metrics,
+                administration=self._administration(),
+                missing=self._missing,
+            )
+        )
+        self._root: Ref | None = None
+        self._tree: Ref | None = None
+        self._egress: Ref | None = None
+
+    async def run(self) -> int:
+        """Serve until told to stop; returns the exit status."""
+        self._edge.start()
+        self._root = _Root.start(self._observer, self._on_tree_end)
+        await asyncio.to_thread(self._grow)
+        self._loop.add_reader(self._sockets.control.fileno(), self._on_control)
+        self._host.say_ready()
+        self._log.info("core_started", users_apart=self._apart)
+        grace_s = await self._end
+        if grace_s is not None:
+            await self._hub.stop(grace_s)
+            if not await self._turns.leave_all(_LEAVE_S):
+                self._log.warning("jails_left_at_stop")
+        self._loop.remove_reader(self._sockets.control.fileno())
+        await asyncio.to_thread(self._fell)
+        self._log.info("core_stopped", orderly=grace_s is not None)
+        return EXIT_OK if grace_s is not None else EXIT_FAILED
+
+    # -- the tree ----------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """Start the actors, inner first; not on the loop's thread, which the hub's start needs."""
+        once = RestartPolicy(most=0)
+        specs = (
+            ChildSpec("egress", self._start_egress),
+            ChildSpec("spawner", self._start_spawner),
+            ChildSpec("sessions", self._start_sessions),
+            ChildSpec("users", self._start_users),
+            ChildSpec("hub", self._start_hub),
+        )
+        self._tree = Supervisor.start("core", self._root, self._observer, self._edge, specs, once)
+        self._host.connect(self._child("spawner"))
+        self._turns.connect(self._child("users"))
+
+    def _child(self, name: str) -> Ref:
+        found: Any = self._tree.ask(FindChild(name), timeout=_ASK_S) if self._tree is not None else None
+        if found is None:
+            raise CoreError(f"core's {name} ended at its start; the log says why")
+        ref: Ref = found
+        return ref
+
+    def _fell(self) -> None:
+        """End the actors, outer first, then what they stood on."""
+        for ref in (self._tree, self._root):
+            if ref is not None and ref.is_alive():
+                stop_and_wait(ref, _STOP_S)
+        self._edge.stop()
+        self._storage.stop()
+        self._table.close()
+
+    def _start_egress(self, name: str, parent: Ref) -> Ref:
+        ref = EgressActor.start(name, parent, self._observer, edge=self._edge, link=self._link)
+        ref.tell(LinkUp(self._sockets.egress))
+        self._egress = ref
+        return ref
+
+    def _start_spawner(self, name: str, parent: Ref) -> Ref:
+        return SpawnerActor.start(
+            name,
+            parent,
+            self._observer,
+            sock=self._sockets.control,
+            timers=self._edge,
+            on_link=self._on_link,
+            on_shutdown=self._on_shutdown,
+        )
+
+    def _start_sessions(self, name: str, parent: Ref) -> Ref:
+        return SessionsActor.start(name, parent, self._observer, storage=self._storage)
+
+    def _start_users(self, name: str, parent: Ref) -> Ref:
+        return UserActors.start(name, parent, self._observer, self._edge, self._start_user)
+
+    def _start_hub(self, name: str, parent: Ref) -> Ref:
+        sockets = self._sockets
+
+        async def start() -> None:
+            await self._hub.start([sockets.hub], [sockets.admin], [sockets.command])
+
+        async def stop() -> None:
+            await self._hub.stop(0)
+
+        return HubActor.start(name, parent, self._observer, loop=self._loop, start=start, stop=stop)
+
+    def _start_user(self, name: str, user: str, parent: Ref, observer: Observer) -> Ref:
+        jail = self._config.jail
+        services = {
+            "provider.chat": self._link,
+            **dict.fromkeys(("session.load", "session.append", "step.begin", "step.end"), self._sessions),
+        }
+        return UserActor.start(
+            name,
+            parent,
+            observer,
+            user=user,
+            edge=self._edge,
+            jails=self._host,
+            services=services,
+            mode=self._policy.mode,
+            next_life=lambda: next(self._lives),
+            start_timeout_s=jail.start_timeout_s,
+            idle_s=jail.idle_s,
+        )
+
+    # -- what parts ask of the whole ------------------------------------------------------------------
+
+    def _administration(self) -> CoreAdministration:
+        return CoreAdministration(
+            users=self._table,
+            link=self._link,
+            host=self._host,
+            turns=self._turns,
+            storage=self._storage,
+            apart=self._apart,
+            cancel_turns=lambda user: self._hub.cancel_turns(user),  # noqa: PLW0108 - made later
+        )
+
+    def _missing(self) -> list[str]:
+        return [] if self._link.up else ["egress"]
+
+    def _host_uid(self, user: str) -> int:
+        """A user's host uid; 0, which the spawner refuses when it is root, for one who isn't there."""
+        try:
+            return self._table.get(user).host_uid if self._apart else 0
+        except NoSuchUser:
+            return 0
+
+    # -- the spawner, on the loop ----------------------------------------------------------------------
+
+    def _on_control(self) -> None:
+        try:
+            received = receive_message(self._sockets.control, ToCore)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (OSError, HostError) as error:
+            self._log.error("control_failed", error=str(error))
+            received = None
+        if received is None:
+            self._loop.remove_reader(self._sockets.control.fileno())
+            self._finish(None)
+        else:
+            self._host.hear(Heard(*received))
+
+    def _on_link(self, link: LinkUp) -> None:
+        if self._egress is None or not tell(self._egress, link):
+            link.sock.close()
+
+    def _on_shutdown(self, grace_s: float) -> None:
+        self._loop.call_soon_threadsafe(self._finish, grace_s)
+
+    def _on_tree_end(self, exited: Exited) -> None:
+        if exited.error is not None:
+            self._loop.call_soon_threadsafe(self._finish, None)
+
+    def _finish(self, grace_s: float | None) -> None:
+        if not self._end.done():
+            self._end.set_result(grace_s)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run core until it is told to stop; returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    os.umask(0o077)
+    harden()
+    config = msgspec.json.decode(
+        read_descriptor(arguments.config, _MAX_CONFIG_BYTES, "the configuration"), type=Config
+    )
+    configure_logging(config.server.log_level, config.server.log_format, "core")
+    sockets = Sockets(
+        *(
+            socket.socket(fileno=fd)
+            for fd in (
+                arguments.control,
+                arguments.egress,
+                arguments.hub,
+                arguments.admin,
+                arguments.admin_socket,
+            )
+        )
+    )
+    for sock in sockets:
+        sock.setblocking(False)
+    return asyncio.run(_run(config, arguments.data_dir, arguments.apart, sockets))
+
+
+async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets) -> int:
+    try:
+        return await Core(config, data_dir, apart, sockets).run()
+    except CoreError as error:
+        structlog.get_logger().error("core_start_failed", reason=str(error))
+        return EXIT_FAILED
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def _crash(error: BaseException) -> None:
+    """A bug on the edge's thread: nothing can go on without it. The spawner starts core again."""
+    structlog.get_logger().critical("edge_crashed", trace="".join(traceback.format_exception(error)))
+    os._exit(EXIT_CRASHED)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="core", description=__doc__, allow_abbrev=False)
+    for flag in ("--control", "--egress", "--hub", "--admin", "--admin-socket", "--config"):
+        parser.add_argument(flag, type=int, required=True, metavar="FD")
+    parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--apart", action="store_true", help="users have host uids of their own")
+    return parser

@@ -1,0 +1,166 @@
+"""The users' actors: one each, started for its first turn, found again for the next."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pykka
+
+from actors.base import Ref, tell
+from actors.observer import Observer
+from actors.service import TurnSpec
+from actors.supervisor import ChildSpec, FindChild, ListChildren, Supervisor, Timers
+from actors.user_messages import CancelTurn, DescribeJail, JailInfo, Leave, StartTurn
+from core.errors import LinkError
+
+_DESCRIBE_TIMEOUT_S = 5.0
+
+StartUser = Callable[[str, str, Ref, Observer], Ref]
+"""``(actor's name, user, parent, observer)`` to a started UserActor."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTurn:
+    """Run a turn in its user's actor."""
+
+    spec: TurnSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StopTurn:
+    """Cancel a turn of a user's."""
+
+    user: str
+    turn: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveUser:
+    """Ask: let a user's actor drain and end. Answers its reference, or None."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAll:
+    """Ask: the same for all of them. Answers their references."""
+
+
+class Users(Supervisor):
+    """Supervises the user actors. They are temporary: the next turn starts a new one."""
+
+    def __init__(
+        self, name: str, parent: Ref | None, observer: Observer, timers: Timers, start_user: StartUser
+    ) -> None:
+        super().__init__(name, parent, observer, timers)
+        self._start_user = start_user
+
+    def handle(self, message: Any) -> Any:
+        """What is for a user goes on to that user's actor."""
+        match message:
+            case RunTurn(spec):
+                user = spec.handle.user
+                ref = self._find(user)
+                if ref is None or not tell(ref, StartTurn(spec)):
+                    tell(self._start(self._spec(user)), StartTurn(spec))
+                return None
+            case StopTurn(user, turn):
+                if (ref := self._find(user)) is not None:
+                    tell(ref, CancelTurn(turn))
+                return None
+            case LeaveUser(user):
+                if (ref := self._find(user)) is not None:
+                    tell(ref, Leave())
+                return ref
+            case LeaveAll():
+                refs = [ref for _, ref in self._children_now()]
+                for ref in refs:
+                    tell(ref, Leave())
+                return refs
+        return super().handle(message)
+
+    def _find(self, user: str) -> Ref | None:
+        found: Ref | None = super().handle(FindChild(_name(user)))
+        return found
+
+    def _children_now(self) -> list[tuple[str, Ref]]:
+        found: list[tuple[str, Ref]] = super().handle(ListChildren())
+        return found
+
+    def _spec(self, user: str) -> ChildSpec:
+        observer, start = self.observer, self._start_user
+        return ChildSpec(_name(user), lambda name, parent: start(name, user, parent, observer), "temporary")
+
+
+class Turns:
+    """What the hub calls: starts and cancels turns without waiting. Thread-safe once connected."""
+
+    def __init__(self) -> None:
+        self._connected: Ref | None = None
+
+    def connect(self, users: Ref) -> None:
+        """Use this :class:`Users`."""
+        self._connected = users
+
+    @property
+    def _users(self) -> Ref:
+        if self._connected is None:
+            raise LinkError("core is still starting; try again")
+        return self._connected
+
+    def start(self, spec: TurnSpec) -> None:
+        """Run a turn; how it goes is read in its log."""
+        tell(self._users, RunTurn(spec))
+
+    def cancel(self, user: str, turn: str) -> None:
+        """End a turn early; harmless when it is over."""
+        tell(self._users, StopTurn(user, turn))
+
+    async def jails(self) -> list[JailInfo]:
+        """Every user's jail as it stands; one that doesn't answer in 5 s is left out."""
+        return await asyncio.to_thread(self._jails)
+
+    async def leave(self, user: str, timeout_s: float) -> bool:
+        """Let a user's actor end; whether it did in time."""
+        ref = await asyncio.to_thread(self._ask, LeaveUser(user))
+        return await _gone([ref] if ref is not None else [], timeout_s)
+
+    async def leave_all(self, timeout_s: float) -> bool:
+        """Let all users' actors end; whether they did in time."""
+        return await _gone(await asyncio.to_thread(self._ask, LeaveAll()), timeout_s)
+
+    def _ask(self, message: Any) -> Any:
+        return self._users.ask(message, timeout=_DESCRIBE_TIMEOUT_S)
+
+    def _jails(self) -> list[JailInfo]:
+        answers = [_ask(ref) for _, ref in self._ask(ListChildren())]
+        found: list[JailInfo] = []
+        for answer in answers:
+            try:
+                if answer is not None:
+                    found.append(answer.get(timeout=_DESCRIBE_TIMEOUT_S))
+            except (pykka.Timeout, pykka.ActorDeadError):
+                continue
+        return found
+
+
+def _ask(ref: Ref) -> "pykka.Future[Any] | None":
+    try:
+        return ref.ask(DescribeJail(), block=False)
+    except pykka.ActorDeadError:
+        return None
+
+
+async def _gone(refs: list[Ref], timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            while any(ref.is_alive() for ref in refs):
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _name(user: str) -> str:
+    return f"user-{user}"
