@@ -54,7 +54,8 @@ interpreters() {
 usable() { # usable INTERPRETER: new enough, with venv and pip's wheel, readable by every uid
   "$1" -I -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || return
   if ((EUID == 0)) && command -v setpriv >/dev/null; then
-    setpriv --reuid 65534 --regid 65534 --clear-groups -- "$1" -I -c '' 2>/dev/null
+    # By way of env: setpriv itself still has root's capabilities when it looks for the program.
+    setpriv --reuid 65534 --regid 65534 --clear-groups -- env "$1" -I -c '' 2>/dev/null
   fi
 }
 
