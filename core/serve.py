@@ -1,0 +1,261 @@
+"""``certosa serve``: what the spawner needs, gathered, checked, and handed over.
+
+The spawner process binds the listeners, so that an address in use is told at once and a restarted
+core keeps its clients queued. It opens the provider key file, so that egress alone reads it.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from core.config import Config
+from core.errors import CoreError
+from core.log import configure_logging
+from jail.host.layout import Layout, Owners
+from jail.host.messages import HostError
+from jail.host.process import Identity
+from jail.host.profile import Limits
+from jail.host.services import ServiceSpec
+from jail.host.spawner import SpawnerConfig, run_spawner
+from jail.host.staging import Staged, check_readable, stage
+from jail.host.system import find_bwrap, find_machine, find_system
+
+_SOURCE = Path(__file__).resolve().parents[1]
+_BACKLOG = 1_024
+_USERS_FROM = 1_000  # past uid_base, as in core.users
+_MAX_UID = 2**31 - 2
+KEY_FILE = "provider-keys.toml"
+
+
+class ServeError(CoreError):
+    """The server cannot start; the message says what to do."""
+
+
+def serve(config: Config, config_path: Path | None) -> int:
+    """Run the server until SIGTERM or SIGINT; returns the exit status.
+
+    Raises ServeError, ConfigError or HostError where it cannot start.
+    """
+    configure_logging(config.server.log_level, config.server.log_format, "spawner")
+    log = structlog.get_logger()
+    data_dir = config.data_dir.absolute()
+    owners = _owners(config)
+    Layout(data_dir, owners).prepare()
+    with contextlib.ExitStack() as held:
+        staged = stage(data_dir, _SOURCE)
+        held.callback(staged.close)
+        spawner = spawner_config(config, data_dir, staged, owners)
+        _check_interpreter(owners)
+        _refuse_second(data_dir)
+        _attack_first(spawner, log)
+        fds = _descriptors(config, data_dir, owners, held)
+        core, egress = _services(data_dir, staged, owners, fds)
+
+        def observe(event: str, values: Mapping[str, Any]) -> None:
+            _log(log, event, values)
+            if event == "core_ready_seen":
+                _greet(config, data_dir)
+
+        log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
+        return run_spawner(spawner, core, egress, observe)
+
+
+def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owners | None) -> SpawnerConfig:
+    """What the spawner has to know, out of the configuration and this machine. Raises HostError."""
+    jail = config.jail
+    return SpawnerConfig(
+        data_dir=data_dir,
+        bwrap=find_bwrap(),
+        machine=find_machine(),
+        system=find_system(jail.python),
+        lib=staged.lib,
+        etc=staged.etc,
+        owners=owners,
+        user_uids=range(jail.uid_base + _USERS_FROM, _MAX_UID),
+        limits=Limits(
+            processes=jail.processes,
+            open_files=jail.open_files,
+            file_bytes=jail.file_bytes,
+            address_bytes=jail.address_bytes,
+            tmp_bytes=jail.tmp_bytes,
+        ),
+        max_alive=jail.max_alive,
+        grace_s=config.server.grace_s,
+    )
+
+
+def _owners(config: Config) -> Owners | None:
+    if os.geteuid() != 0:
+        return None
+    base = config.jail.uid_base
+    return Owners(Identity(base, base), Identity(base + 1, base + 1))
+
+
+def _services(
+    data_dir: Path, staged: Staged, owners: Owners | None, fds: dict[str, int]
+) -> tuple[ServiceSpec, ServiceSpec]:
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
+    # where the operator keeps certificates that model servers are checked against
+    env_egress = env | {k: v for k in ("SSL_CERT_FILE", "SSL_CERT_DIR") if (v := os.environ.get(k))}
+
+    def argv(script: str, *more: str) -> tuple[str, ...]:
+        return (sys.executable, "-I", "-B", str(staged.app / script), "--data-dir", str(data_dir), *more)
+
+    core = ServiceSpec(
+        name="core",
+        argv=argv("core/start.py", *(["--apart"] if owners else [])),
+        identity=owners.core if owners else None,
+        env=env,
+        fds={name: fds[name] for name in ("config", "hub", "admin", "admin-socket")},
+    )
+    egress = ServiceSpec(
+        name="egress",
+        argv=argv("core/egress/start.py"),
+        identity=owners.egress if owners else None,
+        env=env_egress,
+        fds={name: fds[name] for name in ("config", "provider-keys") if name in fds},
+    )
+    return core, egress
+
+
+def _descriptors(
+    config: Config, data_dir: Path, owners: Owners | None, held: contextlib.ExitStack
+) -> dict[str, int]:
+    """Everything core and egress inherit, by flag; closed with ``held``."""
+    fds = {"config": os.memfd_create("config", os.MFD_CLOEXEC)}
+    held.callback(os.close, fds["config"])
+    os.write(fds["config"], msgspec.json.encode(config))
+    sockets = {
+        "hub": _listen(config.hub.host, config.hub.port, "hub"),
+        "admin": _listen(config.admin.host, config.admin.port, "admin"),
+        "admin-socket": _listen_unix(data_dir / "_system", "admin.sock", owners),
+    }
+    for name, sock in sockets.items():
+        held.enter_context(sock)
+        fds[name] = sock.fileno()
+    if (keys := _open_keys(data_dir / "_keys" / KEY_FILE, owners)) is not None:
+        held.callback(os.close, keys)
+        fds["provider-keys"] = keys
+    return fds
+
+
+def _listen(host: str, port: int, section: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ServeError(
+            f"cannot listen on {host} port {port}: {error.strerror};"
+            f" choose another with [{section}] host and port"
+        ) from None
+    return sock
+
+
+def _listen_unix(directory: Path, name: str, owners: Owners | None) -> socket.socket:
+    """A listening socket file that core's uid alone may use; a stale one is replaced."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=fd)
+        # by the directory's descriptor: the path itself may be longer than sun_path
+        sock.bind(f"/proc/self/fd/{fd}/{name}")
+        os.chmod(name, 0o600, dir_fd=fd)
+        if owners is not None:
+            os.chown(name, owners.core.uid, owners.core.gid, dir_fd=fd, follow_symlinks=False)
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ServeError(f"cannot make {directory / name}: {error.strerror}") from None
+    finally:
+        os.close(fd)
+    return sock
+
+
+def _open_keys(path: Path, owners: Owners | None) -> int | None:
+    """The provider key file, opened and not read; None where there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ServeError(f"{path}: cannot be opened: {error.strerror}") from None
+    info = os.fstat(fd)
+    allowed = {os.geteuid(), *([owners.egress.uid] if owners else [])}
+    problem = ""
+    if not stat.S_ISREG(info.st_mode):
+        problem = "is not a regular file"
+    elif info.st_mode & 0o077:
+        problem = f"can be read by others (mode {stat.S_IMODE(info.st_mode):o}): run chmod 600 {path}"
+    elif info.st_uid not in allowed:
+        problem = f"belongs to uid {info.st_uid}: give it to yourself (chown)"
+    if problem:
+        os.close(fd)
+        raise ServeError(f"{path}: {problem}")
+    return fd
+
+
+def _check_interpreter(owners: Owners | None) -> None:
+    """Core and egress run with this interpreter and its packages, as other uids when root."""
+    if owners is None:
+        return
+    for path in (Path(sys.executable), *_package_places()):
+        try:
+            check_readable(path)
+        except HostError as error:
+            raise ServeError(f"{error}; or start the server with scripts/run, which sees to it") from None
+
+
+def _package_places() -> Iterator[Path]:
+    yield Path(msgspec.__file__).parent
+    yield Path(structlog.__file__).parent
+
+
+def _refuse_second(data_dir: Path) -> None:
+    """Find a running server before anything of its is replaced; the spawner takes the lock itself."""
+    try:
+        fd = os.open(data_dir / "_run" / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ServeError(f"another server uses {data_dir}: stop it first, or choose another") from None
+    finally:
+        os.close(fd)
+
+
+def _attack_first(spawner: SpawnerConfig, log: Any) -> None:
+    """Attack a jail as users' jails will be, and refuse to serve where an attack succeeds."""
+
+
+def _log(log: Any, event: str, values: Mapping[str, Any]) -> None:
+    loud = event.endswith(("failed", "gave_up", "fault_seen"))
+    (log.error if loud else log.info)(event, **values)
+
+
+def _greet(config: Config, data_dir: Path) -> None:
+    """For the person who started it; what a program reads is in the log."""
+    if not sys.stdout.isatty():
+        return
+    print(  # noqa: T201
+        f"\nCertosa serves on http://{config.hub.host}:{config.hub.port}\n"
+        "Add a user, make a token, and talk, in another terminal:\n"
+        "  scripts/run user add alice\n"
+        "  scripts/run token new alice\n"
+        "  CERTOSA_TOKEN=... scripts/run chat\n",
+        flush=True,
+    )
