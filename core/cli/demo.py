@@ -12,6 +12,7 @@ from core.cli.api import ApiClient
 from core.cli.demo_server import DemoServer, demo_server
 from core.cli.demo_wall import Attempt, attempts
 from core.cli.failure import FAILED, CommandFailed
+from core.cli.jail_memory import tree_memory_bytes
 from core.cli.output import harmless, print_json
 
 _USERS = ("alice", "bob")
@@ -92,7 +93,8 @@ def demo(arguments: argparse.Namespace) -> int:
         isolation = _try_the_wall(arguments, server, people)
         jails = _jails(server)
         _note(arguments, "Ending the server ...")
-    everyone = {jail["user"] for jail in jails} >= set(_USERS)
+    measured = {jail["user"] for jail in jails if jail["start_s"] and jail["memory_bytes"]}
+    everyone = measured >= set(_USERS)
     ok = everyone and all(r.ok for r in turns) and all(r.ok for r in isolation)
     result: dict[str, Any] = {
         "ok": ok,
@@ -164,8 +166,14 @@ def _require_targets(data_dir: Path, other: _Person) -> None:
 
 
 def _jails(server: DemoServer) -> list[dict[str, Any]]:
-    wanted = ("user", "start_s", "memory_bytes")
-    return [{key: jail.get(key) for key in wanted} for jail in server.status().get("jails", ())]
+    return [
+        {
+            "user": jail["user"],
+            "start_s": round(jail["start_s"], 4),
+            "memory_bytes": tree_memory_bytes(jail["pid"]) if jail["pid"] else 0,
+        }
+        for jail in server.status()["jails"]
+    ]
 
 
 def _note(arguments: argparse.Namespace, text: str) -> None:
@@ -182,8 +190,8 @@ def _print_report(result: dict[str, Any]) -> None:
         )
     print("Jails")
     for jail in result["jails"]:
-        memory = (jail["memory_bytes"] or 0) / 2**20
-        print(f"  {jail['user']}: started in {jail['start_s'] or 0:.3f} s, {memory:.1f} MiB")
+        memory = jail["memory_bytes"] / 2**20
+        print(f"  {jail['user']}: started in {jail['start_s']:.3f} s, {memory:.1f} MiB")
     print("Ways across the wall, each beside the same act where it is allowed")
     for report in result["isolation"]:
         mark = "ok " if report["ok"] else "BAD"
