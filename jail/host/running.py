@@ -126,6 +126,11 @@ class Jail:
         return tuple(pid for pid in (self._bwrap, self._init) if pid)
 
     @property
+    def bwrap_pid(self) -> int | None:
+        """bwrap itself, until it was reaped."""
+        return self._bwrap
+
+    @property
     def fds(self) -> tuple[int, ...]:
         """See :class:`RunningJail`; changes with every step."""
         gate = self._gate if self._init else None

@@ -1,0 +1,1 @@
+"""The attacks of `certosa doctor`, a module a kind. Standard library alone."""
