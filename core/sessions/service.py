@@ -86,7 +86,7 @@ class SessionsService:
         """
         if session_id is None:
             log = self._log(1, None, ended)
-            return OpenTurn(EphemeralSession(handle.user, messages), log)
+            return OpenTurn(EphemeralSession(handle.user, turn, messages), log)
         self._occupy(handle.user, check_session_id(session_id), turn)
         try:
             state = await self._begin(handle, session_id, turn, messages)
@@ -161,9 +161,10 @@ class SessionsService:
         """Take a session or step verb; answers from a storage thread, or at once."""
         session = request.turn.session
         user = request.handle.user
-        if not isinstance(session, StoredSession | EphemeralSession) or not (
-            session.owner == user == request.turn.handle.user
-            and (isinstance(session, EphemeralSession) or session.turn == request.turn.turn)
+        if not (
+            isinstance(session, StoredSession | EphemeralSession)
+            and session.owner == user == request.turn.handle.user
+            and session.turn == request.turn.turn
         ):
             # several ways to say whose this is, and they differ: a bug of ours, so nobody gets data
             _log.critical("session_owner_mismatch", user=user, turn=request.turn.turn)

@@ -46,8 +46,9 @@ class StoredSession:
 class EphemeralSession:
     """What the client sent, and what the turn adds; kept for nobody. Thread-safe."""
 
-    def __init__(self, owner: str, messages: Sequence[Message]) -> None:
+    def __init__(self, owner: str, turn: str, messages: Sequence[Message]) -> None:
         self.owner = owner
+        self.turn = turn
         self.allowance = Allowance()
         self._messages = list(messages)
         self._lock = threading.Lock()

@@ -1,0 +1,419 @@
+"""The sessions service against real storage threads: verbs, journal, owners."""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from actors.service import TurnSpec, VerbRequest
+from core.config import SessionsSection
+from core.sessions import (
+    EphemeralSession,
+    OpenTurn,
+    SessionBusy,
+    SessionNameError,
+    SessionsService,
+    Storage,
+    StorageError,
+    StoredSession,
+)
+from core.sessions.store import Outcome, UserStore
+from core.vault.handle import UserHandle
+from jail.wire.connection import STREAM_WINDOW
+from jail.wire.frames import Kind, encode_frame
+from jail.wire.schema import (
+    Agent,
+    Body,
+    Delta,
+    Done,
+    Failure,
+    History,
+    Message,
+    ProviderChat,
+    SessionAppend,
+    SessionLoad,
+    StepBegin,
+    StepEnd,
+    ToolCall,
+    TurnEnd,
+    to_wire,
+)
+from tests.fakes.reply import FakeReply
+from tests.fakes.token_book import handle_of
+
+WAIT_S = 10.0
+ALICE, BOB = handle_of("alice"), handle_of("bob")
+TURN = "turn_00000000000000aa"
+OTHER = "turn_00000000000000bb"
+AGENT = Agent("assistant", "p", "builtin", "assistant")
+END = TurnEnd("stop")
+
+_T = TypeVar("_T")
+
+
+class Rig:
+    """The service, a loop to open turns on, and short ways to ask."""
+
+    def __init__(self, directory: Path, **config: Any) -> None:
+        self.storage = Storage(directory, 1)
+        self.service = SessionsService(self.storage, SessionsSection(**config))
+        self.loop = asyncio.new_event_loop()
+        self.ends: list[TurnEnd | Failure] = []
+        self._ids = 0
+
+    def close(self) -> None:
+        self.storage.stop()
+        self.loop.close()
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return self.loop.run_until_complete(work)
+
+    def open(
+        self, handle: UserHandle, turn: str, session: str | None, *texts: str
+    ) -> tuple[OpenTurn, TurnSpec]:
+        messages = [Message("user", text) for text in texts]
+        opened = self.run(self.service.open_turn(handle, turn, session, messages, self.ends.append))
+        return opened, TurnSpec(turn, handle, AGENT, opened.log, opened.session)
+
+    def request(self, spec: TurnSpec, body: Body, handle: UserHandle | None = None) -> VerbRequest:
+        self._ids += 1
+        verb = str(body.__struct_config__.tag)
+        return VerbRequest(handle or spec.handle, 1, "agent", spec, self._ids, verb, body, FakeReply())
+
+    def ask(self, spec: TurnSpec, body: Body, handle: UserHandle | None = None) -> FakeReply:
+        request = self.request(spec, body, handle)
+        self.service.serve(request)
+        assert isinstance(request.reply, FakeReply)
+        return request.reply.wait_closed()
+
+    def stored(self, handle: UserHandle, work: Any) -> Any:
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.storage.submit(handle, work, answers.put, answers.put)
+        return answers.get(timeout=WAIT_S)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path / "sealed")
+    yield rig
+    rig.close()
+
+
+def texts(reply: FakeReply) -> list[str]:
+    return [message.text for message in reply.messages()]
+
+
+def test_a_kept_session_remembers_across_turns_and_restarts(rig: Rig, tmp_path: Path) -> None:
+    opened, spec = rig.open(ALICE, TURN, "s", "hello")
+    answer = Message("assistant", "hi", (ToolCall("c", "run", "{}"),))
+    assert rig.ask(spec, SessionAppend(TURN, (answer,))).result == Done()
+    opened.log.finish(END)
+    rig.close()
+    again = Rig(tmp_path / "sealed")
+    _, spec = again.open(ALICE, OTHER, "s", "and again")
+    reply = again.ask(spec, SessionLoad(OTHER))
+    assert reply.messages() == [Message("user", "hello"), answer, Message("user", "and again")]
+    assert again.stored(ALICE, lambda s: s.turn_state(TURN)) == ("ended", Outcome(end=END))
+    again.close()
+
+
+@pytest.fixture(params=["s", None], ids=["stored", "ephemeral"])
+def session(request: pytest.FixtureRequest) -> str | None:
+    found: str | None = request.param
+    return found
+
+
+def test_a_long_history_comes_in_frames_that_fit_and_within_credit(rig: Rig, session: str | None) -> None:
+    _, spec = rig.open(ALICE, TURN, session, *[f"{n}:" + "ä" * 60_000 for n in range(60)])
+    request = rig.request(spec, SessionLoad(TURN))
+    reply = request.reply
+    assert isinstance(reply, FakeReply)
+    rig.service.serve(request)
+    reply.wait_items(STREAM_WINDOW)
+    assert not reply.closed
+    for _ in range(100):  # FakeReply fails the test by itself when credit is overrun
+        before = len(reply.items)
+        reply.grant(2)
+        rig.service.credit(request.key, 2)
+        if reply.wait_items(before + 2):
+            break
+    assert reply.result == Done()
+    assert [text.partition(":")[0] for text in texts(reply)] == [str(n) for n in range(60)]
+    for item in reply.items:
+        assert len(encode_frame(Kind.ITEM, 1, to_wire(item))) < 600_000
+
+
+def test_many_small_messages_and_many_tool_calls_fit_their_frames(rig: Rig, session: str | None) -> None:
+    _, spec = rig.open(ALICE, TURN, session, *["x"] * 600)
+    calls = tuple(ToolCall(f"c{n}", "run", "{}") for n in range(64))
+    batch = tuple(Message("assistant", str(n), calls) for n in range(60))
+    assert rig.ask(spec, SessionAppend(TURN, batch)).result == Done()
+    reply = rig.ask(spec, SessionLoad(TURN))
+    assert len(reply.messages()) == 660
+    for item in reply.items:
+        assert isinstance(item, History)
+        assert len(item.messages) <= 256
+        assert sum(len(m.tool_calls) for m in item.messages) <= 1_024
+
+
+def test_an_empty_history_is_closed_without_items(rig: Rig, session: str | None) -> None:
+    _, spec = rig.open(ALICE, TURN, session)
+    reply = rig.ask(spec, SessionLoad(TURN))
+    assert (reply.items, reply.result) == ([], Done())
+    assert not rig.service._loads
+
+
+def test_a_load_that_is_cancelled_stops_and_is_forgotten(rig: Rig, session: str | None) -> None:
+    _, spec = rig.open(ALICE, TURN, session, *["x" * 200_000] * 40)
+    request = rig.request(spec, SessionLoad(TURN))
+    reply = request.reply
+    assert isinstance(reply, FakeReply)
+    rig.service.serve(request)
+    reply.wait_items(STREAM_WINDOW)
+    rig.service.cancel(request.key)
+    assert reply.wait_closed().failure == Failure("cancelled", "no longer wanted")
+    rig.service.credit(request.key, 5)
+    rig.service.cancel(request.key)
+    assert len(reply.items) == STREAM_WINDOW
+    assert not rig.service._loads
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SessionLoad(TURN),
+        SessionAppend(TURN, (Message("user", "planted"),)),
+        StepBegin(TURN, 1, "run", "{}"),
+        StepEnd(TURN, 1, True),
+    ],
+    ids=lambda body: str(body.__struct_config__.tag),
+)
+@pytest.mark.parametrize("mix", ["handle", "spec_handle", "session", "turn", "no_session"])
+def test_a_mixed_up_request_gets_nothing_and_changes_nothing(
+    rig: Rig, session: str | None, body: Body, mix: str
+) -> None:
+    _, spec = rig.open(ALICE, TURN, session, "alice's secret")
+    _, bobs = rig.open(BOB, OTHER, session, "bob's own")
+    handle = BOB
+    match mix:
+        case "handle":  # bob's connection, alice's turn
+            wrong = spec
+        case "spec_handle":
+            wrong, handle = replace(spec, handle=BOB), ALICE
+        case "session":  # bob's turn was given alice's session
+            wrong = replace(bobs, session=spec.session)
+        case "turn":  # alice's session, another turn of hers
+            wrong, handle = replace(spec, turn=OTHER), ALICE
+        case _:
+            wrong, handle = replace(spec, session=None), ALICE
+    reply = rig.ask(wrong, body, handle)
+    assert reply.items == []
+    assert reply.failure is not None
+    assert reply.failure.code == "internal"
+    assert "secret" not in reply.failure.message
+    # the same verbs in the right hands
+    assert texts(rig.ask(spec, SessionLoad(TURN))) == ["alice's secret"]
+    assert texts(rig.ask(bobs, SessionLoad(OTHER))) == ["bob's own"]
+    assert rig.ask(spec, StepBegin(TURN, 1, "run", "{}")).result == Done()
+
+
+def test_a_row_swapped_on_disk_is_an_error_and_not_an_answer(rig: Rig) -> None:
+    _, spec = rig.open(ALICE, TURN, "s", "one", "two")
+    assert texts(rig.ask(spec, SessionLoad(TURN))) == ["one", "two"]
+
+    def swap(store: UserStore) -> None:
+        store._execute("UPDATE messages SET seq = 3 - seq + 10")
+        store._execute("UPDATE messages SET seq = seq - 10")
+
+    assert rig.stored(ALICE, swap) is None
+    reply = rig.ask(spec, SessionLoad(TURN))
+    assert reply.items == []
+    assert reply.failure == Failure("internal", "what is stored did not open; tell the operator")
+
+
+def test_one_turn_a_session_until_it_ends_and_nobody_elses_counts(rig: Rig) -> None:
+    opened, _ = rig.open(ALICE, TURN, "s", "first")
+    with pytest.raises(SessionBusy):
+        rig.open(ALICE, OTHER, "s", "second")
+    assert rig.stored(ALICE, lambda s: s.last_seq("s")) == 1  # the refused one left nothing
+    rig.open(BOB, OTHER, "s", "bob's")
+    rig.open(ALICE, "turn_00000000000000cc", "t", "another of hers")
+    opened.log.finish(END)
+    rig.open(ALICE, "turn_00000000000000dd", "s", "second")
+
+
+def test_a_session_id_that_is_none_is_refused_before_anything_is_kept(rig: Rig, tmp_path: Path) -> None:
+    for bad in ("../x", "", "a b"):
+        with pytest.raises(SessionNameError):
+            rig.open(ALICE, TURN, bad, "x")
+    assert not list((tmp_path / "sealed").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (END, "ended"),
+        (Failure("upstream", "broken"), "failed"),
+        (Failure("cancelled", "by the user"), "cancelled"),
+    ],
+)
+def test_the_journal_says_how_a_turn_ended(rig: Rig, outcome: TurnEnd | Failure, state: str) -> None:
+    opened, spec = rig.open(ALICE, TURN, "s", "x")
+    assert rig.ask(spec, StepBegin(TURN, 1, "run", '{"x":1}')).result == Done()
+    assert rig.ask(spec, StepEnd(TURN, 1, False)).result == Done()
+    assert rig.ask(spec, StepBegin(TURN, 2, "run", "{}")).result == Done()
+    opened.log.finish(outcome)
+    found, record = rig.stored(ALICE, lambda s: s.turn_state(TURN))
+    assert found == state
+    assert (record.end or record.failure) == outcome
+    steps = rig.stored(ALICE, lambda s: s.read_steps(TURN))
+    assert [(step.step, step.state) for step in steps] == [(1, "failed"), (2, "begun")]
+    assert rig.ends == [outcome]
+
+
+def test_a_step_begun_twice_is_refused(rig: Rig) -> None:
+    _, spec = rig.open(ALICE, TURN, "s", "x")
+    assert rig.ask(spec, StepBegin(TURN, 1, "run", "{}")).result == Done()
+    again = rig.ask(spec, StepBegin(TURN, 1, "run", "{}"))
+    assert again.failure is not None
+    assert again.failure.code == "invalid"
+
+
+def test_events_of_a_kept_session_are_accepted_once_they_are_on_disk_with_ids_that_go_on(
+    rig: Rig,
+) -> None:
+    for turn, first in ((TURN, 1), (OTHER, 51)):
+        opened, _ = rig.open(ALICE, turn, "s", "x")
+        accepted = threading.Semaphore(0)
+        for number in range(50):
+            opened.log.append(Delta(f"piece {number}"), accepted.release)
+        for _ in range(50):
+            assert accepted.acquire(timeout=WAIT_S)
+        events = rig.stored(ALICE, lambda s, a=first - 1: s.read_events("s", a, 1_000))
+        assert [event.id for event in events] == list(range(first, first + 50))
+        assert {event.turn for event in events} == {turn}
+        opened.log.finish(END)
+
+
+def test_events_still_pending_at_the_end_are_kept_and_accepted(rig: Rig) -> None:
+    opened, _ = rig.open(ALICE, TURN, "s", "x")
+    accepted = threading.Semaphore(0)
+    for number in range(500):
+        opened.log.append(Delta(str(number)), accepted.release)
+    opened.log.finish(END)
+    for _ in range(500):
+        assert accepted.acquire(timeout=WAIT_S)
+    assert len(rig.stored(ALICE, lambda s: s.read_events("s", 0, 1_000))) == 500
+    assert rig.stored(ALICE, lambda s: s.turn_state(TURN))[0] == "ended"
+
+
+def test_a_kept_log_is_bounded_on_disk_too(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "sealed", log_bytes=5_000)
+    opened, _ = rig.open(ALICE, TURN, "s", "x")
+    accepted = threading.Semaphore(0)
+    for _ in range(100):
+        opened.log.append(Delta("y" * 500), accepted.release)
+        assert accepted.acquire(timeout=WAIT_S)
+    events = rig.stored(ALICE, lambda s: s.read_events("s", 0, 1_000))
+    assert events[-1].id == 100
+    assert sum(len(event.data) for event in events) <= 5_000
+    opened.log.finish(END)
+    rig.close()
+
+
+def test_events_that_cannot_be_stored_do_not_hold_up_the_turn(rig: Rig) -> None:
+    opened, _ = rig.open(ALICE, TURN, "s", "x")
+    rig.stored(ALICE, lambda s: s._execute("DROP TABLE events") and None)
+    accepted = threading.Semaphore(0)
+    for _ in range(3):
+        opened.log.append(Delta("y"), accepted.release)
+    for _ in range(3):
+        assert accepted.acquire(timeout=WAIT_S)
+    opened.log.finish(END)
+
+
+def test_an_ephemeral_turn_leaves_nothing_on_disk(rig: Rig, tmp_path: Path) -> None:
+    opened, spec = rig.open(ALICE, TURN, None, "private")
+    assert rig.ask(spec, SessionAppend(TURN, (Message("assistant", "ok"),))).result == Done()
+    assert rig.ask(spec, StepBegin(TURN, 1, "run", "{}")).result == Done()
+    assert rig.ask(spec, StepEnd(TURN, 1, True)).result == Done()
+    assert texts(rig.ask(spec, SessionLoad(TURN))) == ["private", "ok"]
+    opened.log.append(Delta("x"), lambda: None)
+    opened.log.finish(END)
+    assert rig.ends == [END]
+    assert not list((tmp_path / "sealed").iterdir())
+
+
+def test_a_worker_that_stores_without_end_reaches_a_limit(rig: Rig, session: str | None) -> None:
+    _, spec = rig.open(ALICE, TURN, session, "x")
+    message = (Message("assistant", "y" * 900_000),)
+    for _ in range(100):
+        reply = rig.ask(spec, SessionAppend(TURN, message))
+        if reply.failure is not None:
+            break
+    assert reply.failure is not None
+    assert reply.failure.code == "limit"
+    refused = rig.ask(spec, StepBegin(TURN, 1, "run", "{}"))
+    assert refused.failure is not None
+
+
+def test_a_verb_of_another_service_is_answered_unavailable(rig: Rig) -> None:
+    _, spec = rig.open(ALICE, TURN, "s", "x")
+    reply = rig.ask(spec, ProviderChat(TURN, (Message("user", "x"),)))
+    assert reply.failure is not None
+    assert reply.failure.code == "unavailable"
+
+
+def test_a_caller_that_gives_up_while_opening_frees_the_session_and_the_journal_says_so(
+    rig: Rig,
+) -> None:
+    entered, go = threading.Event(), threading.Event()
+
+    def hold(_: UserStore) -> None:
+        entered.set()
+        assert go.wait(WAIT_S)
+
+    rig.storage.submit(ALICE, hold, lambda _: None, lambda _: None)
+    assert entered.wait(WAIT_S)
+
+    async def give_up() -> None:
+        opening = asyncio.create_task(
+            rig.service.open_turn(ALICE, TURN, "s", [Message("user", "x")], rig.ends.append)
+        )
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+
+    rig.run(give_up())
+    go.set()
+    assert rig.stored(ALICE, lambda s: s.turn_state(TURN))[0] == "cancelled"
+    opened, _ = rig.open(ALICE, OTHER, "s", "y")
+    opened.log.finish(END)
+    assert rig.ends == [END]
+
+
+def test_storage_that_fails_is_a_storage_error_and_frees_the_session(rig: Rig, tmp_path: Path) -> None:
+    path = tmp_path / "sealed" / "alice.db"
+    path.write_bytes(b"rubbish " * 1_000)
+    path.chmod(0o600)
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            rig.open(ALICE, TURN, "s", "x")
+    path.unlink()
+    opened, _ = rig.open(ALICE, OTHER, "s", "x")
+    assert isinstance(opened.session, StoredSession)
+    opened.log.finish(END)
+
+
+def test_sessions_know_their_owner(rig: Rig) -> None:
+    opened, _ = rig.open(ALICE, TURN, None, "x")
+    assert isinstance(opened.session, EphemeralSession)
+    assert opened.session.owner == "alice"
+    stored, _ = rig.open(BOB, OTHER, "s", "x")
+    assert stored.session.owner == "bob"
