@@ -5,6 +5,7 @@ sends is taken for granted, and what it says of itself is cut, cleaned and free 
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -206,7 +207,7 @@ class OpenAiProvider:
         elif isinstance(error, aiohttp.ClientConnectorDNSError):
             what = f"has a name that could not be resolved: {check}"
         elif isinstance(error, aiohttp.ClientConnectorError):
-            reason = error.os_error.strerror or "no connection"
+            reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
             what = f"could not be reached ({reason}): {check}"
         elif isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
             what = "closed the connection too early. Try again."

@@ -131,9 +131,11 @@ class FakeModelServer:
         script = self._scripts.popleft() if self._scripts else self._by_model(body)
         try:
             return await self._answer(request, script, body)
-        except (asyncio.CancelledError, ConnectionError):
+        except (asyncio.CancelledError, ConnectionError) as gone:
             if not self._closing.is_set():
                 self.left.release()
+            if isinstance(gone, ConnectionError):
+                return web.Response(status=499)  # to nobody
             raise
 
     def _by_model(self, body: Any) -> Script:
