@@ -85,7 +85,7 @@ class Recorded:
 class FakeModelServer:
     """The server. Start and stop it in one event loop; ``say`` and the records are for any thread."""
 
-    def __init__(self, rate_per_s: float = 0.0, tokens: int = 0) -> None:
+    def __init__(self, rate_per_s: float = 0.0, tokens: int = 0, keep_alive: bool = True) -> None:
         self.requests: list[Recorded] = []
         self.url = ""
         self.left = threading.Semaphore(0)
@@ -95,6 +95,7 @@ class FakeModelServer:
         self._default = (rate_per_s, tokens)
         self._runner: web.AppRunner | None = None
         self._closing = asyncio.Event()
+        self._keep_alive = keep_alive
 
     def say(self, *scripts: Script) -> None:
         """Queue what the next requests are answered with."""
@@ -104,6 +105,8 @@ class FakeModelServer:
         """Listen on 127.0.0.1; ``url`` is then the base URL, up to and with /v1."""
         app = web.Application(client_max_size=16 << 20)
         app.router.add_post("/v1/chat/completions", self._chat)
+        if not self._keep_alive:
+            app.on_response_prepare.append(_close_after)
         # a client that leaves cancels its handler: that is how its leaving is seen
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
         await self._runner.setup()
@@ -244,6 +247,10 @@ _BAD_EVENTS = {
 }
 
 
+async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
+    response.force_close()
+
+
 def _tokens(text: str) -> list[str]:
     return re.findall(r"\S+\s*|\s+", text)
 
@@ -289,14 +296,14 @@ def _whole(script: Script) -> dict[str, Any]:
 
 
 @contextmanager
-def running_model_server() -> Iterator[FakeModelServer]:
+def running_model_server(keep_alive: bool = True) -> Iterator[FakeModelServer]:
     """The server on a thread with a loop of its own, for tests that have none."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="fake-model-server")
     thread.start()
 
     async def start() -> FakeModelServer:
-        return await FakeModelServer().start()
+        return await FakeModelServer(keep_alive=keep_alive).start()
 
     try:
         server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
