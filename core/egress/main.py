@@ -13,6 +13,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -30,19 +31,23 @@ from core.vault.vault import Vault
 
 EXIT_OK, EXIT_BROKEN, EXIT_CONFIG = 0, 1, 78
 _MAX_CONFIG_BYTES = 1 << 20
+_RESOLVER_THREADS = 32
 _log = structlog.get_logger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until core is gone; returns the exit status."""
+    """Run until core is gone; returns the exit status. The caller then ends the process: threads
+    that look up names may linger.
+    """
     arguments = _parser().parse_args(argv)
     os.umask(0o077)
     harden()
-    config = _read_config(arguments.config)
-    configure_logging(config.server.log_level, config.server.log_format, "egress")
+    configure_logging("info", "auto", "egress")
     core = socket.socket(fileno=arguments.core)
     core.setblocking(False)
     try:
+        config = _read_config(arguments.config)
+        configure_logging(config.server.log_level, config.server.log_format, "egress")
         keys: dict[str, Secret] = {}
         if arguments.provider_keys is not None:
             keys = read_provider_keys(arguments.provider_keys, config.providers)
@@ -50,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, VaultError) as error:
         _log.error("egress_start_failed", reason=str(error))
         return EXIT_CONFIG
-    return asyncio.run(_run(config, vault, keys, core))
+    loop = asyncio.new_event_loop()
+    # a name that does not resolve holds a thread for as long as the system's resolver likes
+    loop.set_default_executor(ThreadPoolExecutor(_RESOLVER_THREADS, "resolver"))
+    return loop.run_until_complete(_run(config, vault, keys, core))
 
 
 async def _run(config: Config, vault: Vault, keys: dict[str, Secret], core: socket.socket) -> int:
@@ -64,7 +72,10 @@ async def _run(config: Config, vault: Vault, keys: dict[str, Secret], core: sock
 
 def _read_config(fd: int) -> Config:
     data = read_descriptor(fd, _MAX_CONFIG_BYTES, "the configuration")
-    return msgspec.json.decode(data, type=Config)
+    try:
+        return msgspec.json.decode(data, type=Config)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"the configuration handed over is not one: {error}") from None
 
 
 def _parser() -> argparse.ArgumentParser:

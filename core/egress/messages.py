@@ -13,6 +13,13 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True
     id: int
 
 
+class _Secretive(_Message, frozen=True):
+    """A message with a secret in it, which its repr leaves out."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id})"
+
+
 # ---- core asks ------------------------------------------------------------------------------
 
 
@@ -54,7 +61,7 @@ class RevokeToken(_Message, frozen=True):
     token_id: str
 
 
-class VerifyToken(_Message, frozen=True):
+class VerifyToken(_Secretive, frozen=True):
     """Answer: HandleMinted or Refused; the reason is the same for every refusal."""
 
     token: str
@@ -104,14 +111,14 @@ class Refused(_Message, frozen=True):
     message: str
 
 
-class HandleMinted(_Message, frozen=True):
+class HandleMinted(_Secretive, frozen=True):
     """A token was good: whose it is, and the key that opens what is stored for them."""
 
     user: str
     data_key: bytes  # 32 bytes
 
 
-class TokenMade(_Message, frozen=True):
+class TokenMade(_Secretive, frozen=True):
     """The only time the token itself is seen."""
 
     token_id: str

@@ -81,7 +81,7 @@ def respond(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Next:
 
 
 def _plan(request: str, earlier: Sequence[Message]) -> list[Step]:
-    parts = re.split(r"\n\s*then\b[:,]?[ \t]*", request.strip(), flags=re.IGNORECASE)
+    parts = re.split(r"\n[ \t]*then\b[:,]?[ \t]*", request.strip(), flags=re.IGNORECASE)
     return [_step(part.strip(), earlier) for part in parts]
 
 
@@ -194,6 +194,9 @@ def _fetch(url: str) -> Step:
 
 
 def _rule(pattern: str) -> re.Pattern[str]:
+    """A rule's pattern. What follows a run of spaces must not match a space itself: the text is
+    anybody's, up to a megabyte, and a pattern that backtracks by squares would stop every chat.
+    """
     return re.compile(rf"(?:please\s+)?{pattern}", re.IGNORECASE | re.DOTALL)
 
 
@@ -210,8 +213,8 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[..., Step]], ...] = (
     (_rule(r"ls(?:\s+(\S+))?"), _list),
     (_rule(r"run:\s*(\S.*)"), _run),
     (_rule(r"\$\s+(\S.*)"), _run),
-    (_rule(r"write\s+(?:(?:the\s+)?file\s+)?([^\n:]+?)\s*:[ \t]?(.*)"), _write),
-    (_rule(r"read\s+(?:(?:the\s+)?file\s+)?([^\n]+)"), _read),
+    (_rule(r"write\s+(?:(?:the\s+)?file\s+)?([^\s:][^\n:]*):[ \t]?(.*)"), _write),
+    (_rule(r"read\s+(?:(?:the\s+)?file\s+)?(\S[^\n]*)"), _read),
     (_rule(r"python:\s*(\S.*)"), _python),
     (_rule(r"search(?:\s+for)?:\s*(\S[^\n]*)"), _search),
     (_REMEMBER, _remember),

@@ -83,15 +83,11 @@ class Egress:
         await self._streams.close()
         for provider in self._providers.values():
             await provider.close()
-        # what the vault still answers may be core's last word on a revoked token
-        await self._loop.run_in_executor(None, self._stop_vault)
-        self.link.close()
-
-    def _stop_vault(self) -> None:
-        try:
-            self._vault.stop(block=True, timeout=_VAULT_STOP_S)
-        except pykka.Timeout:
+        self._vault.stop(block=False)
+        await asyncio.wait((self.vault_ended,), timeout=_VAULT_STOP_S)
+        if not self.vault_ended.done():
             _log.error("vault_stop_timed_out", limit_s=_VAULT_STOP_S)
+        self.link.close()  # behind the vault's last answers
 
     def _received(self, message: Any) -> None:
         if isinstance(message, ChatStart):

@@ -1,5 +1,6 @@
 """Started as a file by ``python -I``, which has neither the working directory nor PYTHONPATH."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,4 +9,7 @@ if __name__ == "__main__":
 
     from core.egress.main import main
 
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    # Not sys.exit: it would wait for a thread that hangs in a look-up of a name.
+    os._exit(status)

@@ -52,6 +52,8 @@ class VaultStore:
             if self._db.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise VaultError(f"{path}: is damaged; restore it from a backup")
             migrate(self._db, str(path))
+            # where a removal was cut short by a crash, the log still has what it forgot
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
             self._db.close()
             raise VaultError(f"{path}: {error}; restore it from a backup") from None

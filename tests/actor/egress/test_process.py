@@ -261,6 +261,11 @@ def test_it_refuses_a_provider_key_file_it_cannot_read_without_quoting_it(tmp_pa
         assert "canary" not in egress.log()
 
 
+def test_messages_with_secrets_do_not_show_them() -> None:
+    shown = f"{VerifyToken(1, KEY)!r} {TokenMade(2, 'id', KEY)!r} {HandleMinted(3, 'u', KEY.encode())!r}"
+    assert shown == "VerifyToken(id=1) TokenMade(id=2) HandleMinted(id=3)"
+
+
 def test_its_files_are_its_own_and_its_memory_nobody_elses(tmp_path: Path) -> None:
     with EgressProcess(tmp_path) as egress:
         egress.ask(Ping(1))

@@ -1,6 +1,7 @@
 """The built-in assistant reads plain requests, calls tools that were offered, and answers in words."""
 
 import json
+import time
 
 import pytest
 
@@ -129,3 +130,24 @@ def test_a_schema_that_says_nothing_gets_the_usual_names(schema: str) -> None:
 
 def test_a_conversation_without_a_user_gets_help() -> None:
     assert respond([Message("system", "be kind")], TOOLS) == Next(HELP, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{head}{blanks}x\ny",
+        "{head}{blanks}",
+        "{head}{newlines}x",
+        "{head} {words}\n",
+        "{newlines}then{newlines}",
+    ],
+)
+@pytest.mark.parametrize(
+    "head", ["write", "read the file", "list my files in", "list", "run:", "search:", "remember", "what"]
+)
+def test_no_text_of_a_megabyte_takes_long(head: str, text: str) -> None:
+    blanks, newlines, words = " " * 900_000, "\n " * 450_000, "my " * 300_000
+    said = text.format(head=head, blanks=blanks, newlines=newlines, words=words)
+    started_s = time.process_time()
+    _ask(said, earlier=(Message("user", said),))
+    assert time.process_time() - started_s < 3  # by squares it would be minutes
