@@ -2,12 +2,20 @@
 
 import asyncio
 import gc
+import ipaddress
 import json
 import socket
+import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from core.config import ProviderSection
 from core.egress.messages import ChatStart
@@ -313,6 +321,56 @@ def test_a_server_that_does_not_speak_http_is_an_upstream_failure(greeting: byte
     failure = asyncio.run(run())
     assert failure.code == "upstream"
     assert KEY not in failure.message
+
+
+def test_a_certificate_that_does_not_verify_ends_it_before_the_key_is_sent(tmp_path: Path) -> None:
+    certificate = _self_signed(tmp_path)
+    came: list[bytes] = []
+
+    async def run() -> Failure:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.append(await reader.read(10_000))
+            writer.close()
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+        section = _section(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        provider = OpenAiProvider("acme", section, Secret(KEY), Striker([]))
+        try:
+            with pytest.raises(ProviderError) as caught:
+                await provider.chat(_ask(), Kept())
+        finally:
+            await provider.close()
+            server.close()
+            await server.wait_closed()
+        return caught.value.failure
+
+    failure = asyncio.run(run())
+    assert failure.code == "upstream"
+    assert "TLS certificate that does not verify" in failure.message
+    assert KEY.encode() not in b"".join(came)
+
+
+def _self_signed(directory: Path) -> Path:
+    """A key and a certificate for 127.0.0.1 that nobody vouches for, in one PEM file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = directory / "server.pem"
+    pem = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    path.write_bytes(private + certificate.public_bytes(pem))
+    return path
 
 
 def test_cancel_closes_the_connection_at_once() -> None:
