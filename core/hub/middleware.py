@@ -1,6 +1,7 @@
 """What every answer has: an id, plain headers, an error's shape, and a count."""
 
 import secrets
+from contextvars import ContextVar
 
 import structlog
 from aiohttp import web
@@ -10,7 +11,7 @@ from core.hub.admin import AdministrationError, from_administration
 from core.hub.errors import CLIENT_CLOSED, HubError
 from core.metrics import Metrics
 
-_REQUEST_ID = "certosa_request_id"
+_request_id: ContextVar[str] = ContextVar("request_id", default="req_none")
 _HEADERS = {
     "Server": "certosa",
     "X-Content-Type-Options": "nosniff",
@@ -33,11 +34,11 @@ _ROUTES = {
 _log = structlog.get_logger()
 
 
-async def finish_headers(request: web.Request, response: web.StreamResponse) -> None:
+async def finish_headers(_: web.Request, response: web.StreamResponse) -> None:
     """Signal ``on_response_prepare``: the headers that every answer has."""
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
-    response.headers["X-Request-Id"] = request.get(_REQUEST_ID, "req_none")
+    response.headers["X-Request-Id"] = _request_id.get()
 
 
 def answering(metrics: Metrics, admin: bool) -> Middleware:
@@ -45,7 +46,7 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[_REQUEST_ID] = f"req_{secrets.token_hex(12)}"
+        _request_id.set(f"req_{secrets.token_hex(12)}")
         response = await _answer(request, handler)
         route = "admin" if admin else _route(request)
         metrics.http_answered(route, response.status)
@@ -71,15 +72,15 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _error(HubError(error.status, message, code, headers={"Allow": allow} if allow else {}))
     except ConnectionError as error:
         # nobody is there to read an answer; aiohttp wants one all the same
-        _log.info("client_left", request_id=request[_REQUEST_ID], error=type(error).__name__)
+        _log.info("client_left", request_id=_request_id.get(), error=type(error).__name__)
         return _error(HubError(CLIENT_CLOSED, "the client left", "client_closed"))
     except Exception:  # noqa: BLE001 - a bug: logged here, with an id that the client can name
-        _log.exception("request_crashed", request_id=request[_REQUEST_ID])
-        return _error(HubError(500, _internal(request), "internal"))
+        _log.exception("request_crashed", request_id=_request_id.get())
+        return _error(HubError(500, _internal(), "internal"))
 
 
-def _internal(request: web.Request) -> str:
-    return f"the server failed; tell its operator this id: {request[_REQUEST_ID]}"
+def _internal() -> str:
+    return f"the server failed; tell its operator this id: {_request_id.get()}"
 
 
 def _error(error: HubError) -> web.Response:

@@ -1,0 +1,148 @@
+"""The real hub on a loop of its own, in a thread, on loopback sockets; its neighbours are fakes."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from core.config import Config, HubSection, ProviderSection, SessionsSection
+from core.egress.messages import TokenInfo
+from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
+from core.metrics import Metrics
+from core.sessions import SessionsService, Storage
+from core.users import User
+from tests.fakes.scripted_turns import ScriptedTurns
+from tests.fakes.token_book import TokenBook
+
+WAIT_S = 15.0
+_T = TypeVar("_T")
+
+
+class FakeAdministration:
+    """Implements core.hub.Administration in memory."""
+
+    def __init__(self) -> None:
+        self.users: dict[str, User] = {}
+        self.tokens: dict[str, TokenInfo] = {}
+
+    async def add_user(self, name: str) -> User:
+        if name in self.users:
+            raise AdministrationError("exists", f"there is a user {name} already")
+        self.users[name] = User(name, 1_900_001_000 + len(self.users), 1, False)
+        return self.users[name]
+
+    async def list_users(self) -> list[User]:
+        return list(self.users.values())
+
+    async def set_user_disabled(self, name: str, disabled: bool) -> None:
+        self.users[name] = self._user(name)._replace(disabled=disabled)
+
+    async def delete_user(self, name: str) -> None:
+        self._user(name)
+        del self.users[name]
+
+    async def new_token(self, user: str, label: str) -> MadeToken:
+        self._user(user)
+        token_id = f"tok{len(self.tokens)}"
+        self.tokens[token_id] = TokenInfo(token_id, user, label, 1, None)
+        return MadeToken(token_id, f"token-{user}")
+
+    async def list_tokens(self, user: str | None) -> list[TokenInfo]:
+        return [token for token in self.tokens.values() if user in (None, token.user)]
+
+    async def revoke_token(self, token_id: str) -> None:
+        if self.tokens.pop(token_id, None) is None:
+            raise AdministrationError("not_found", f"there is no token {token_id}")
+
+    async def status(self) -> dict[str, Any]:
+        return {"users": len(self.users)}
+
+    def _user(self, name: str) -> User:
+        if name not in self.users:
+            raise AdministrationError("not_found", f"there is no user {name}")
+        return self.users[name]
+
+
+class HubProcess:
+    """Starts at once; ``url``, ``admin_url`` and ``command_path`` say where."""
+
+    def __init__(self, directory: Path, stall_s: float = 30.0, **hub: Any) -> None:
+        self.directory = directory
+        self.users_dir = directory / "users"
+        self.users_dir.mkdir(parents=True, exist_ok=True)
+        self.config = Config(
+            hub=HubSection(**hub), providers={"local": ProviderSection(base_url="http://x/v1")}
+        )
+        self.turns = ScriptedTurns()
+        self.book = TokenBook()
+        self.metrics = Metrics()
+        self.administration = FakeAdministration()
+        self.missing: list[str] = []
+        self.storage = Storage(directory / "sealed", 1)
+        self.sessions = SessionsService(self.storage, SessionsSection())
+        self._stall_s = stall_s
+        self._stopped = False
+        public, admin, command = self._listen()
+        self.address = public.getsockname()
+        self.url = f"http://127.0.0.1:{self.address[1]}"
+        self.admin_url = f"http://127.0.0.1:{admin.getsockname()[1]}"
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="hub")
+        self._thread.start()
+        self.server = self.run(self._start(public, admin, command))
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run something on the hub's loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(WAIT_S)
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        """Stop the hub alone, as SIGTERM would."""
+        self._stopped = True
+        self.run(self.server.stop(grace_s))
+
+    def close(self) -> None:
+        self.turns.close()
+        if not self._stopped:
+            self.stop(1.0)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(WAIT_S)
+        self.loop.close()
+        self.storage.stop()
+
+    def write_agent(self, user: str, name: str, text: str) -> Path:
+        path = self.users_dir / user / "agents" / f"{name}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def sample(self, name: str, **labels: str) -> float:
+        """A metric's value now."""
+        found = self.metrics.registry.get_sample_value(name, labels)
+        assert found is not None, f"no metric {name}"
+        return found
+
+    def _listen(self) -> tuple[socket.socket, socket.socket, socket.socket]:
+        command = socket.socket(socket.AF_UNIX)
+        self.command_path = self.directory / "command.sock"
+        command.bind(str(self.command_path))
+        command.listen()
+        tcp = [socket.create_server(("127.0.0.1", 0), backlog=128) for _ in range(2)]
+        return tcp[0], tcp[1], command
+
+    async def _start(self, public: socket.socket, admin: socket.socket, command: socket.socket) -> HubServer:
+        parts = HubParts(
+            config=self.config.hub,
+            verifier=self.book,
+            turns=self.turns,
+            sessions=self.sessions,
+            agents=Agents(self.users_dir, self.config),
+            metrics=self.metrics,
+            administration=self.administration,
+            missing=lambda: self.missing,
+            stall_s=self._stall_s,
+        )
+        server = HubServer(parts)
+        await server.start([public], [admin], [command])
+        return server
