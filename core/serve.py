@@ -20,6 +20,7 @@ import structlog
 from core.config import Config
 from core.errors import CoreError
 from core.log import configure_logging
+from jail.host.doctor import DoctorConfig, run_doctor
 from jail.host.layout import Layout, Owners
 from jail.host.messages import HostError
 from jail.host.process import Identity
@@ -56,14 +57,14 @@ def serve(config: Config, config_path: Path | None) -> int:
         spawner = spawner_config(config, data_dir, staged, owners)
         _check_interpreter(owners)
         _refuse_second(data_dir)
-        _attack_first(spawner, log)
+        _attack_first(doctor_config(spawner, config_path), log)
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
 
         def observe(event: str, values: Mapping[str, Any]) -> None:
             _log(log, event, values)
             if event == "core_ready_seen":
-                _greet(config, data_dir)
+                _greet(config)
 
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
         return run_spawner(spawner, core, egress, observe)
@@ -238,8 +239,31 @@ def _refuse_second(data_dir: Path) -> None:
         os.close(fd)
 
 
-def _attack_first(spawner: SpawnerConfig, log: Any) -> None:
+def doctor_config(spawner: SpawnerConfig, config_path: Path | None) -> DoctorConfig:
+    """The doctor's, for the same jails as the spawner's."""
+    return DoctorConfig(
+        data_dir=spawner.data_dir,
+        bwrap=spawner.bwrap,
+        machine=spawner.machine,
+        system=spawner.system,
+        lib=spawner.lib,
+        etc=spawner.etc,
+        owners=spawner.owners,
+        user_uids=spawner.user_uids,
+        limits=spawner.limits,
+        secrets=(config_path.absolute(),) if config_path else (),
+    )
+
+
+def _attack_first(config: DoctorConfig, log: Any) -> None:
     """Attack a jail as users' jails will be, and refuse to serve where an attack succeeds."""
+    report = run_doctor(config)
+    if report.ok:
+        log.info("doctor_passed", attempts=len(report.findings), uids_apart=config.owners is not None)
+        return
+    failed = [f"{f.attempt}: {f.got} instead of {f.expected}" for f in report.findings if not f.ok]
+    why = report.error or "; ".join(failed) or "no attack was tried"
+    raise ServeError(f"the jail does not hold on this machine, so nothing is served: {why}")
 
 
 def _log(log: Any, event: str, values: Mapping[str, Any]) -> None:
@@ -247,7 +271,7 @@ def _log(log: Any, event: str, values: Mapping[str, Any]) -> None:
     (log.error if loud else log.info)(event, **values)
 
 
-def _greet(config: Config, data_dir: Path) -> None:
+def _greet(config: Config) -> None:
     """For the person who started it; what a program reads is in the log."""
     if not sys.stdout.isatty():
         return
