@@ -101,8 +101,12 @@ def _measure(yard: Yard, jails: Handshakes, at_once: int, batches: int) -> Itera
 def _bare(yard: Yard, at_once: int) -> list[float]:
     """How long each of some bare bwraps started at once took to its end (in milliseconds)."""
     took: list[float] = []
-    for number in range(at_once):
+
+    def start(number: int) -> None:
         began = now_ms()
-        yard.start_bare(number, _TRUE, lambda began=began: took.append(now_ms() - began))
+        yard.start_bare(number, _TRUE, lambda: took.append(now_ms() - began))
+
+    for number in range(at_once):
+        start(number)
     yard.loop.run_until(lambda: len(took) == at_once)
     return took
