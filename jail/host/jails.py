@@ -184,9 +184,9 @@ class Jails:
         entry.told = True
         if entry.timer is not None:
             entry.timer.cancel()
-        edge = entry.jail.edge.detach()
-        self._send(JailStarted(entry.request.life, entry.jail.spawn_s), edge)
-        self._observe("jail_started", {"life": entry.request.life, "spawn_s": entry.jail.spawn_s})
+        life, jail = entry.request.life, entry.jail
+        self._send(JailStarted(life, jail.spawn_s, jail.init_pid), jail.edge.detach())
+        self._observe("jail_started", {"life": life, "spawn_s": round(jail.spawn_s, 6)})
         self._start_waiting()
 
     def _on_end(self, entry: _Entry) -> None:

@@ -37,7 +37,7 @@ def follow(
                     raise HostError("a jail could not be ended")
                 timed_out, deadline = True, time.monotonic() + _END_S
                 jail.kill_bwrap()
-            _round(jail, readers, deadline)
+            advance(jail, deadline - time.monotonic(), readers)
             if jail.phase is Phase.RUNNING and on_running is not None:
                 call, on_running = on_running, None
                 call()
@@ -51,7 +51,12 @@ def follow(
     return jail.how
 
 
-def _round(jail: Jail, readers: dict[int, Callable[[], bool]], deadline: float) -> None:
+def advance(jail: Jail, wait_s: float, readers: dict[int, Callable[[], bool]] | None = None) -> None:
+    """Wait for one event of a jail's, at most ``wait_s`` seconds, and act on it; reaps bwrap.
+
+    A reader that returns False is taken out of ``readers``.
+    """
+    readers = readers if readers is not None else {}
     poll = select.poll()
     for fd in (*jail.fds, *readers):
         poll.register(fd, _POLL_EVENTS)
@@ -59,7 +64,7 @@ def _round(jail: Jail, readers: dict[int, Callable[[], bool]], deadline: float) 
     try:
         if bwrap is not None:
             poll.register(bwrap, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1_000)}
+        ready = {fd for fd, _ in poll.poll(max(0.0, wait_s) * 1_000)}
     finally:
         if bwrap is not None:
             os.close(bwrap)

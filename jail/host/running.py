@@ -66,6 +66,11 @@ class RunningJail(Protocol):
         ...
 
     @property
+    def init_pid(self) -> int:
+        """The number of that process on the host; 0 until known."""
+        ...
+
+    @property
     def spawn_s(self) -> float:
         """How long it took from request to RUNNING (seconds)."""
         ...
@@ -124,6 +129,11 @@ class Jail:
     def pids(self) -> tuple[int, ...]:
         """bwrap, and the jail's pid 1: ours to reap should bwrap die before it."""
         return tuple(pid for pid in (self._bwrap, self._init) if pid)
+
+    @property
+    def init_pid(self) -> int:
+        """See :class:`RunningJail`."""
+        return self._init
 
     @property
     def bwrap_pid(self) -> int | None:

@@ -1,0 +1,39 @@
+"""A house for all tests of a module, and jails in it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.fakes.jails import House, ShellJail
+
+Enter = Callable[..., ShellJail]
+
+
+@pytest.fixture(scope="session")
+def house() -> Iterator[House]:
+    """One data directory; users are added by the tests."""
+    made = House()
+    made.add("alice")
+    made.add("bob")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def enter(house: House) -> Iterator[Enter]:
+    """Start jails that end with the test."""
+    jails: list[ShellJail] = []
+
+    def start(user: str = "alice", **options: object) -> ShellJail:
+        jails.append(ShellJail(house, user, **options))  # type: ignore[arg-type]
+        return jails[-1]
+
+    yield start
+    for jail in jails:
+        jail.end()
+
+
+@pytest.fixture
+def alice(enter: Enter) -> ShellJail:
+    """Alice's jail."""
+    return enter("alice")
