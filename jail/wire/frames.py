@@ -19,9 +19,9 @@ PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
 """One frame, either way. Contexts and results that could be longer are cut before (design.md 5)."""
 
-# The C unpacker allocates a list of the announced length at once: 2,048 x 8 bytes x 1,023 levels
-# is 16 MB for an instant, the worst a hostile frame can do before the depth check.
-_MAX_ARRAY = 2048
+# The C unpacker allocates a list of the announced length at once: 1,024 x 8 bytes x 1,023 levels
+# is 8 MB for an instant, the worst a hostile frame can do before the depth check.
+_MAX_ARRAY = 1024
 _MAX_MAP = 64
 _MAX_NODES = 32_768
 _MAX_DEPTH = 8
@@ -52,8 +52,14 @@ class Frame(NamedTuple):
 
 
 def encode_frame(kind: Kind, request_id: int, body: Any) -> bytes:
-    """Pack a frame whose body is builtin objects only; raises LocalFault past the frame limit."""
-    data: bytes = msgpack.packb([PROTOCOL_VERSION, int(kind), request_id, body])
+    """Pack a frame whose body is builtin objects only.
+
+    Raises LocalFault past the frame limit and for what msgpack cannot say (lone surrogates).
+    """
+    try:
+        data: bytes = msgpack.packb([PROTOCOL_VERSION, int(kind), request_id, body])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LocalFault(f"{kind.name} cannot be packed: {type(error).__name__}") from None
     if len(data) > MAX_FRAME_BYTES:
         raise LocalFault(f"{kind.name} of {len(data)} bytes, limit {MAX_FRAME_BYTES}")
     return data

@@ -13,9 +13,10 @@ from msgspec import Meta
 
 from jail.wire.errors import PeerFault
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,95}$")]
+# patterns end in \Z: "$" would let a newline through at the end
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,95}\Z")]
 """An agent's, a provider's, a model's or a tool's name."""
-TurnId = Annotated[str, Meta(pattern=r"^turn_[0-9a-f]{16}$")]
+TurnId = Annotated[str, Meta(pattern=r"^turn_[0-9a-f]{16}\Z")]
 CallId = Annotated[str, Meta(max_length=128)]
 Text = Annotated[str, Meta(max_length=900_000)]
 """Free text; in bytes the frame's own limit holds."""
@@ -188,7 +189,7 @@ class LogLine(FromJail, frozen=True, tag="log"):
     """A line for the operator's log (bounded per turn). Reply: Done."""
 
     level: Literal["info", "warning", "error"]
-    event: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+    event: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
     detail: Annotated[str, Meta(max_length=500)] = ""
 
 
@@ -340,4 +341,7 @@ def from_wire(raw: Any, kind: Any) -> Any:
         return msgspec.convert(raw, kind, strict=True)
     except msgspec.ValidationError as error:
         # msgspec names types and paths; a wrong tag or field name would be the peer's own words
-        raise PeerFault("schema", str(error).split(" '", 1)[0][:200]) from None
+        said = str(error)
+        if said.startswith("Object contains unknown field"):
+            said = "Object contains unknown field"
+        raise PeerFault("schema", said.split(" '", 1)[0][:200]) from None

@@ -16,6 +16,8 @@ _MORE, _LONG, _COMMAND = 1, 2, 4
 # a READY with every property libzmq sends stays below 64 bytes; PING carries at most 16 of context
 _MAX_COMMAND_BYTES = 512
 _MAX_PING_CONTEXT_BYTES = 16
+# PONGs we owe; libzmq sends a PING each heartbeat at most, so nobody honest comes near
+_MAX_OWED_BYTES = 1_024
 
 
 def _command(name: bytes, data: bytes) -> bytes:
@@ -139,6 +141,8 @@ class Zmtp:
             self._ready = True
         elif name == b"PING" and self._ready and len(data) >= 2:
             self._outgoing += _command(b"PONG", data[2 : 2 + _MAX_PING_CONTEXT_BYTES])
+            if len(self._outgoing) > _MAX_OWED_BYTES:
+                raise PeerFault("flood", "PINGs faster than they can be answered")
         elif name == b"PONG" and self._ready:
             pass
         else:

@@ -17,9 +17,9 @@ ALL_TOOLS = (
 )
 
 
-def agent(*tools: str, prompt: str = "You are a test.", **limits: int) -> Agent:
+def agent(*tools: str, **limits: int) -> Agent:
     """An agent with these tools (all by default)."""
-    return Agent("assistant", prompt, "fake", "model", tools or ALL_TOOLS, Limits(**limits))
+    return Agent("assistant", "You are a test.", "fake", "model", tools or ALL_TOOLS, Limits(**limits))
 
 
 def call(name: str, call_id: str = "c1", **arguments: object) -> ChatCall:

@@ -133,7 +133,7 @@ def test_a_worker_killed_while_it_writes_leaves_the_old_file_or_the_new_one(star
     target = pair.worker.home / "f.txt"
     target.write_text(old)
     pair.core.start_turn(agent())
-    pair.core.pump(lambda: (pair.worker.home / "stuck").exists())
+    pair.core.pump((pair.worker.home / "stuck").exists)
 
     pair.worker.process.send_signal(signal.SIGKILL)
     pair.worker.process.wait(5)
