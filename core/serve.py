@@ -20,7 +20,7 @@ import structlog
 from core.config import Config
 from core.errors import CoreError
 from core.log import configure_logging
-from jail.host.doctor import DoctorConfig, run_doctor
+from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
 from jail.host.messages import HostError
 from jail.host.process import Identity
@@ -68,6 +68,19 @@ def serve(config: Config, config_path: Path | None) -> int:
 
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
         return run_spawner(spawner, core, egress, observe)
+
+
+def examine(config: Config, config_path: Path | None) -> Report:
+    """What ``certosa doctor`` reports: the attack on a jail as users' jails would be.
+
+    Raises ServeError, ConfigError or HostError where no jail could be described.
+    """
+    data_dir = config.data_dir.absolute()
+    owners = _owners(config)
+    Layout(data_dir, owners).prepare()
+    with contextlib.closing(stage(data_dir, _SOURCE)) as staged:
+        spawner = spawner_config(config, data_dir, staged, owners)
+        return run_doctor(doctor_config(spawner, config_path))
 
 
 def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owners | None) -> SpawnerConfig:

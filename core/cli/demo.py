@@ -2,6 +2,7 @@
 
 import argparse
 import secrets
+import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from core.cli.api import ApiClient
 from core.cli.demo_server import DemoServer, demo_server
 from core.cli.demo_wall import Attempt, attempts
 from core.cli.failure import FAILED, CommandFailed
-from core.cli.jail_memory import tree_memory_bytes
+from core.cli.jail_memory import jail_memory_bytes
 from core.cli.output import harmless, print_json
 
 _USERS = ("alice", "bob")
@@ -86,6 +87,8 @@ class _Person:
 
 def demo(arguments: argparse.Namespace) -> int:
     """Run it all; 0 only if every turn went well and every attempt was refused."""
+    # SIGTERM is as Ctrl-C: the server is ended and the directory removed on the way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _note(arguments, "Starting a server in a temporary directory ...")
     with demo_server() as server:
         people = [_Person(server, name) for name in _USERS]
@@ -170,7 +173,7 @@ def _jails(server: DemoServer) -> list[dict[str, Any]]:
         {
             "user": jail["user"],
             "start_s": round(jail["start_s"], 4),
-            "memory_bytes": tree_memory_bytes(jail["pid"]) if jail["pid"] else 0,
+            "memory_bytes": jail_memory_bytes(jail["pid"]) if jail["pid"] else 0,
         }
         for jail in server.status()["jails"]
     ]

@@ -22,7 +22,11 @@ _START_S = 600.0
 _STOP_S = 120.0
 _ADMIN_S = 300.0
 _LOG_TAIL_BYTES = 2_000
-_START_CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from core.cli import main; sys.exit(main())"
+# PR_SET_PDEATHSIG (1): our end, whatever it is, is SIGTERM for the server.
+_START_CODE = (
+    "import ctypes, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM);"
+    " sys.path.insert(0, sys.argv.pop(1)); from core.cli import main; sys.exit(main())"
+)
 _CONFIG = """\
 [server]
 data_dir = {data_dir}
@@ -45,6 +49,11 @@ class DemoServer:
         self.admin = AdminClient(self.data_dir, _ADMIN_S)
         self._log = directory / "server.log"
         self._process = process
+
+    @property
+    def pid(self) -> int:
+        """The spawner's."""
+        return self._process.pid
 
     def wait_ready(self) -> None:
         """Return once the admin socket answers. Raises CommandFailed when it never does."""
@@ -90,14 +99,17 @@ class DemoServer:
 
 
 @contextmanager
-def demo_server() -> Iterator[DemoServer]:
-    """Start a server in a temporary directory; end it and remove the directory at the end."""
+def demo_server(more_config: str = "") -> Iterator[DemoServer]:
+    """Start a server in a temporary directory; end it and remove the directory at the end.
+
+    ``more_config`` is further sections of its configuration, in TOML.
+    """
     directory = _make_directory()
     try:
         hub, admin = _free_ports(2)
         config = directory / "certosa.toml"
         data_dir = json.dumps(str(directory / "data"))
-        config.write_text(_CONFIG.format(data_dir=data_dir, hub=hub, admin=admin))
+        config.write_text(_CONFIG.format(data_dir=data_dir, hub=hub, admin=admin) + more_config)
         server = DemoServer(directory, hub, _start(directory, config))
         try:
             server.wait_ready()

@@ -5,11 +5,12 @@ from pathlib import Path
 
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
 _RSS = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
+_IS_BWRAP = re.compile(r"^Name:\tbwrap\n(?:.*\n)*?Pid:\s+(\d+)$", re.MULTILINE)
 _PPID = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
 
 
-def tree_memory_bytes(pid: int, proc: Path = Path("/proc")) -> int:
-    """The memory of a process and all that descends from it; 0 when it has ended.
+def jail_memory_bytes(pid: int, proc: Path = Path("/proc")) -> int:
+    """The memory of a jail: its pid 1, all that descends from it, and the bwrap above; 0 once ended.
 
     Proportional, that is shared pages in parts (proc_pid_smaps(5)); where the kernel does not let
     us see that of a process, its resident memory, which counts shared pages whole.
@@ -18,7 +19,7 @@ def tree_memory_bytes(pid: int, proc: Path = Path("/proc")) -> int:
     for entry in proc.iterdir():
         if entry.name.isdigit() and (parent := _number(entry / "status", _PPID)) is not None:
             children.setdefault(parent, []).append(int(entry.name))
-    total_kib, waiting = 0, [pid]
+    total_kib, waiting = 0, [_bwrap_above(pid, proc) or pid]
     while waiting:
         one = waiting.pop()
         waiting += children.pop(one, ())
@@ -26,6 +27,11 @@ def tree_memory_bytes(pid: int, proc: Path = Path("/proc")) -> int:
         rss = _number(proc / str(one) / "status", _RSS)
         total_kib += pss if pss is not None else rss or 0
     return total_kib * 1024
+
+
+def _bwrap_above(pid: int, proc: Path) -> int | None:
+    parent = _number(proc / str(pid) / "status", _PPID)
+    return parent if parent and _number(proc / str(parent) / "status", _IS_BWRAP) else None
 
 
 def _number(file: Path, pattern: re.Pattern[str]) -> int | None:

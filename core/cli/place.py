@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from core.config import Config, load_config
+from core.config import Config, default_config_path, load_config
 
 
 def configured(arguments: argparse.Namespace) -> Config:
@@ -15,6 +15,12 @@ def configured(arguments: argparse.Namespace) -> Config:
         return config
     data_dir = str(Path(arguments.data_dir).absolute())
     return msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, data_dir=data_dir))
+
+
+def used_config_path(arguments: argparse.Namespace) -> Path | None:
+    """The configuration file that is read, absolute; None where there is none."""
+    path = Path(arguments.config).absolute() if arguments.config else default_config_path()
+    return path if path.exists() else None
 
 
 def hub_url(config: Config) -> str:

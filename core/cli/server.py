@@ -1,10 +1,8 @@
 """``certosa serve``."""
 
 import argparse
-from pathlib import Path
 
-from core.cli.place import configured
-from core.config import default_config_path
+from core.cli.place import configured, used_config_path
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -12,5 +10,4 @@ def serve(arguments: argparse.Namespace) -> int:
     config = configured(arguments)
     from core.serve import serve as run
 
-    path = Path(arguments.config).absolute() if arguments.config else default_config_path()
-    return run(config, path if path.exists() else None)
+    return run(config, used_config_path(arguments))

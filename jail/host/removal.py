@@ -12,6 +12,8 @@ from jail.host.profile import user_paths
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 # a directory of mode 0 is removable once its owner may read it; neither program follows links
 _EMPTY: Final = '[ -d "$1" ] || exit 0; chmod -R -f u+rwx -- "$1"; exec find "$1" -mindepth 1 -delete'
+# find would complain of a directory that its uid may not read, though an empty one can be removed
+_REMOVE: Final = '[ -d "$1" ] || exit 0; exec rmdir -- "$1"'
 
 
 def removal_steps(
@@ -23,10 +25,11 @@ def removal_steps(
     """
     paths = user_paths(data_dir, user)
     return (
-        Program(_argv(paths.home), _ENVIRONMENT, identity=theirs),
-        Program(_argv(paths.user), _ENVIRONMENT, identity=core),
+        Program(_argv(_EMPTY, paths.home), _ENVIRONMENT, identity=theirs),
+        Program(_argv(_REMOVE, paths.home), _ENVIRONMENT, identity=core),
+        Program(_argv(_EMPTY, paths.user), _ENVIRONMENT, identity=core),
     )
 
 
-def _argv(directory: Path) -> tuple[str, ...]:
-    return ("/bin/sh", "-c", _EMPTY, "sh", str(directory))
+def _argv(code: str, directory: Path) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", code, "sh", str(directory))
