@@ -21,7 +21,7 @@ EVENTS_HEADER = "X-Certosa-Events"
 TURN_HEADER = "X-Certosa-Turn"
 
 _READ_TIMEOUT_S = 60.0
-_KEEP_ALIVE_S = 15.0
+KEEP_ALIVE_S = 15.0
 STALL_S = 30.0
 """How long a client may leave what it was sent unread."""
 _BACKSTOP_S = 120.0
@@ -50,7 +50,7 @@ class Chat:
         starter: Starter,
         metrics: Metrics,
         stall_s: float = STALL_S,
-        keep_alive_s: float = _KEEP_ALIVE_S,
+        keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         self._verifier = verifier
         self._agents = agents

@@ -37,7 +37,7 @@ _log = structlog.get_logger()
 async def finish_headers(_: web.Request, response: web.StreamResponse) -> None:
     """Signal ``on_response_prepare``: the headers that every answer has."""
     for name, value in _HEADERS.items():
-        response.headers.setdefault(name, value)
+        response.headers[name] = value
     response.headers["X-Request-Id"] = _request_id.get()
 
 

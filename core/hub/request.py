@@ -19,7 +19,7 @@ MAX_TEXT_BYTES = 900_000
 """One message in UTF-8; a frame to the worker carries it whole."""
 
 _Zero = Annotated[float, Meta(ge=0, le=0)] | None
-_None = Annotated[list[None], Meta(max_length=0)] | None
+_Nothing = Annotated[list[Any], Meta(max_length=0)] | None
 _Stop = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -39,8 +39,8 @@ class _In(_Struct, frozen=True):
     refusal: None = None
     audio: None = None
     function_call: None = None
-    tool_calls: _None = None
-    annotations: _None = None
+    tool_calls: _Nothing = None
+    annotations: _Nothing = None
 
 
 class _StreamOptions(_Struct, frozen=True):
@@ -81,8 +81,8 @@ class ChatRequest(_Struct, frozen=True):
     response_format: _PlainText | None = None
     service_tier: Literal["auto", "default"] | None = None
     modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
-    tools: _None = None
-    functions: _None = None
+    tools: _Nothing = None
+    functions: _Nothing = None
     tool_choice: Literal["none", "auto"] | None = None
     parallel_tool_calls: bool | None = None
     function_call: None = None

@@ -17,7 +17,7 @@ from core.hub.admin import AdminApi, Administration, check_peer
 from core.hub.admission import Admission
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
-from core.hub.chat import STALL_S, Chat
+from core.hub.chat import KEEP_ALIVE_S, STALL_S, Chat
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
 from core.hub.tokens import Verifier
@@ -52,6 +52,7 @@ class HubParts:
     administration: Administration
     missing: Callable[[], Sequence[str]]
     stall_s: float = STALL_S
+    keep_alive_s: float = KEEP_ALIVE_S
 
 
 class HubServer:
@@ -124,7 +125,14 @@ class HubServer:
 
     def _public_app(self) -> web.Application:
         parts = self._parts
-        chat = Chat(parts.verifier, parts.agents, self._starter, parts.metrics, stall_s=parts.stall_s)
+        chat = Chat(
+            parts.verifier,
+            parts.agents,
+            self._starter,
+            parts.metrics,
+            parts.stall_s,
+            parts.keep_alive_s,
+        )
         models = Models(parts.verifier, parts.agents)
         app = self._app(int(parts.config.max_body_bytes), admin=False)
         app.router.add_post("/v1/chat/completions", chat.completions)

@@ -115,7 +115,7 @@ class Starter:
 
     def cancel_all(self, user: str | None = None) -> int:
         """End every turn early, or every one of a user's; how many there were."""
-        running = [turn for turn in self._running.values() if user in (None, turn.user)]
+        running = [turn for turn in list(self._running.values()) if user in (None, turn.user)]
         for turn in running:
             self.cancel(turn)
         return len(running)

@@ -68,7 +68,9 @@ class FakeAdministration:
 class HubProcess:
     """Starts at once; ``url``, ``admin_url`` and ``command_path`` say where."""
 
-    def __init__(self, directory: Path, stall_s: float = 30.0, **hub: Any) -> None:
+    def __init__(
+        self, directory: Path, stall_s: float = 30.0, keep_alive_s: float = 15.0, **hub: Any
+    ) -> None:
         self.directory = directory
         self.users_dir = directory / "users"
         self.users_dir.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ class HubProcess:
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, SessionsSection())
-        self._stall_s = stall_s
+        self._limits = stall_s, keep_alive_s
         self._stopped = False
         public, admin, command = self._listen()
         self.address = public.getsockname()
@@ -141,7 +143,8 @@ class HubProcess:
             metrics=self.metrics,
             administration=self.administration,
             missing=lambda: self.missing,
-            stall_s=self._stall_s,
+            stall_s=self._limits[0],
+            keep_alive_s=self._limits[1],
         )
         server = HubServer(parts)
         await server.start([public], [admin], [command])

@@ -29,11 +29,12 @@ def test_a_whole_answer_has_text_usage_and_a_reason(client: Make, hub: HubProces
 
 
 def test_a_streamed_answer_comes_piece_by_piece_while_the_turn_runs(client: Make, hub: HubProcess) -> None:
-    hub.turns.script = lambda turn: None
+    hub.turns.script = lambda turn: turn.say("zero ")
     stream = client().chat.completions.create(
         model="assistant", messages=HELLO, stream=True, stream_options={"include_usage": True}
     )
     turn = hub.turns.next()
+    assert next(stream).choices[0].delta.content == "zero "
     for word in ("one ", "two ", "three"):
         turn.say(word)
         chunk = next(stream)
@@ -106,7 +107,7 @@ def test_an_answer_of_ours_can_be_sent_back_as_it_came(client: Make, hub: HubPro
     first = one.chat.completions.create(model="assistant", messages=HELLO)
     back = first.choices[0].message.model_dump()
     messages = [*HELLO, back, *HELLO]
-    again = one.chat.completions.create(model="assistant", messages=messages)
+    again = one.chat.completions.create(model="assistant", messages=messages)  # type: ignore[arg-type]
     assert again.choices[0].message.content == "Hello alice"
 
 
@@ -205,11 +206,10 @@ def test_a_named_session_supplies_the_history_and_takes_the_last_user_message(
 def test_two_turns_in_one_session_are_a_conflict_and_it_is_free_afterwards(
     client: Make, hub: HubProcess
 ) -> None:
-    hub.turns.script = lambda turn: None
+    hub.turns.script = lambda turn: turn.say("x")
     one = client(default_headers={"X-Certosa-Session": "diary"})
     stream = one.chat.completions.create(model="assistant", messages=HELLO, stream=True)
     turn = hub.turns.next()
-    turn.say("x")
     with pytest.raises(openai.ConflictError) as error:
         one.chat.completions.create(model="assistant", messages=HELLO)
     assert error.value.code == "session_busy"
