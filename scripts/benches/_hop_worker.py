@@ -3,7 +3,8 @@
 A turn is a batch: its agent's prompt says how many times to ask core (``step.begin`` in a frame of
 200 bytes, ``Done`` comes back), the turn's only item is the times in microseconds as JSON. How it waits
 stands in ~/kind: "asyncio" is the real worker's port and edge, "blocking" the least that speaks the
-protocol over the same socket, with neither a loop nor coroutines.
+protocol over the same socket, with neither a loop nor coroutines. Whoever starts it has put the
+jail's library on the path.
 """
 
 import asyncio
@@ -13,9 +14,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-
-sys.path.insert(0, "/certosa/lib")
-sys.modules["ssl"] = None  # type: ignore[assignment]  # as the real worker's start does
 
 import zmq
 
@@ -46,13 +44,16 @@ class _Worker:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._over = loop.create_future()
         connection = Connection("worker", loop.time(), 60.0)
-        port = Port(loop, _LISTEN_FD, lambda frame: self._edge.on_frame(frame), self._end, self._on_fault)
+        port = Port(loop, _LISTEN_FD, self._on_frame, self._end, self._on_fault)
         self._edge = Edge(connection, port.send, port.room, self)
         port.send(connection.hello("bench/1"))
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         await self._over
+
+    def _on_frame(self, frame: bytes) -> None:
+        self._edge.on_frame(frame)
 
     def on_ready(self) -> None:
         """Core speaks first."""

@@ -36,7 +36,14 @@ from tests.fakes.sink import FakeSink
 _BATCH, _BATCHES = 400, 8
 _WARM_UP = 200
 _LIMIT_S = 60.0
-_COMMAND = ("/usr/bin/python3", "-I", "-S", "/home/user/hop_worker.py")
+# as the real worker's start does: its library on the path, and no ssl
+_RUN = """
+import runpy, sys
+sys.path.insert(0, "/certosa/lib")
+sys.modules["ssl"] = None
+runpy.run_path("/home/user/hop_worker.py", run_name="__main__")
+"""
+_COMMAND = ("/usr/bin/python3", "-I", "-S", "-c", _RUN)
 
 
 class _AtOnce:

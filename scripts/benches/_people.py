@@ -1,0 +1,106 @@
+"""Users of a benchmark's own server, and the upstream that answers them."""
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from core.cli.demo_server import DemoServer
+from scripts.benches._yard import SOURCE, BenchError
+
+_LIMIT_S = 120.0
+_END_S = 10.0
+_RUN = """
+import runpy, sys
+sys.path.insert(0, sys.argv.pop(1))
+runpy.run_module(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+def add_users(server: DemoServer, count: int) -> list[str]:
+    """Add ``bench0`` and on; returns a token for each."""
+    tokens = []
+    for number in range(count):
+        server.admin.call("POST", "/v1/users", {"name": f"bench{number}"})
+        made = server.admin.call("POST", f"/v1/users/bench{number}/tokens", {"label": "bench"})
+        tokens.append(str(made["token"]))
+    return tokens
+
+
+class Client:
+    """One connection, kept open, to whatever speaks OpenAI's chat completions.
+
+    Args:
+        port: on 127.0.0.1.
+        model: what each request names.
+        token: the bearer's; none for a bare upstream.
+    """
+
+    def __init__(self, port: int, model: str, token: str = "") -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_LIMIT_S)
+        self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello."}]}
+        self._body = json.dumps(body).encode()
+
+    def first_token_ms(self) -> float:
+        """Run one turn to its end; the time to its first piece of content (in milliseconds)."""
+        began = time.perf_counter()
+        first: float | None = None
+        self._connection.request("POST", "/v1/chat/completions", self._body, self._headers)
+        response = self._connection.getresponse()
+        if response.status != 200:
+            raise BenchError(f"status {response.status}: {response.read(500)!r}")
+        while line := response.readline():
+            if first is None and line.startswith(b"data: {"):
+                choices = json.loads(line[6:]).get("choices")
+                if not choices:
+                    raise BenchError(f"a turn without an answer: {line[:300]!r}")
+                if choices[0]["delta"].get("content"):
+                    first = (time.perf_counter() - began) * 1_000
+        if first is None:
+            raise BenchError("a turn without a token")
+        return first
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def warm_up(port: int, model: str, tokens: list[str]) -> None:
+    """Run one turn for everybody, four at a time, so that each has a jail."""
+
+    def turn(token: str) -> None:
+        client = Client(port, model, token)
+        try:
+            client.first_token_ms()
+        finally:
+            client.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(turn, tokens):
+            pass
+
+
+@contextmanager
+def running_program(module: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """A module of this checkout as a process with pipes; its input is closed at the end, then SIGTERM."""
+    argv = [sys.executable, "-I", "-c", _RUN, str(SOURCE), module, *arguments]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        if process.poll() is None and module.startswith("tests."):
+            process.terminate()
+        killer = threading.Timer(_END_S, process.kill)
+        killer.start()
+        process.wait()
+        killer.cancel()
+        assert process.stdout is not None
+        process.stdout.close()

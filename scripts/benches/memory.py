@@ -1,0 +1,117 @@
+"""What a jail takes of memory, over a hundred of them, beside as many bare bwraps that sleep.
+
+``by`` "proportional": the proportional set size of all processes of a jail, bwrap included.
+``by`` "mem_available": what the machine loses for each, the kernel's part and core's thread and state
+for its user included; from steps of twenty jails and rounds of a hundred bwraps, so that the median
+outlives a neighbour's appetite. Jails are the real server's, each after one turn with the built-in
+assistant.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.cli.demo_server import demo_server
+from scripts.benches._people import add_users, warm_up
+from scripts.benches._yard import BenchError, open_yard
+from scripts.benches.result import Result, median_and_p99
+
+_JAILS, _STEP = 100, 20
+_BARE_ROUNDS = 5
+_SLEEP = ("/usr/bin/sleep", "600")
+_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
+_PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
+_LOOKS, _LOOK_S = 5, 0.1
+_WAIT_S = 30.0
+
+
+def measure() -> Iterator[Result]:
+    """The floor first, then the server's jails."""
+    floor_lost, floor_each = _bare()
+    lost, each = _jails()
+    for by, values, floor in (
+        ("proportional", each, floor_each),
+        ("mem_available", lost, floor_lost),
+    ):
+        median, p99 = median_and_p99(values)
+        varied: dict[str, str | int | float] = {
+            "start": "exec", "by": by, "jails": _JAILS, "after": "one turn", "n": len(values)
+        }  # fmt: skip
+        yield Result("memory", varied, median, p99, "bytes", median_and_p99(floor)[0])
+
+
+def _bare() -> tuple[list[float], list[float]]:
+    """Lost a bwrap, in each round of a hundred; proportional memory of each (in bytes)."""
+    lost: list[float] = []
+    each: list[float] = []
+    with open_yard(_JAILS) as yard:
+        for _ in range(_BARE_ROUNDS):
+            before = _available()
+            pids = [yard.start_bare(number, _SLEEP, lambda: None) for number in range(_JAILS)]
+            _wait_until_asleep(pids)
+            lost.append((before - _available()) / _JAILS)
+            each += [_proportional(pid) for pid in pids]
+            yard.end_bare(pids)
+    return lost, each
+
+
+def _jails() -> tuple[list[float], list[float]]:
+    """The same of the server's jails."""
+    lost: list[float] = []
+    with demo_server() as server:
+        tokens = add_users(server, _JAILS)
+        before = _available()
+        for at in range(0, _JAILS, _STEP):
+            warm_up(server.hub_port, "assistant", tokens[at : at + _STEP])
+            now = _available()
+            lost.append((before - now) / _STEP)
+            before = now
+        found = _children(server.pid, "bwrap")
+        if len(found) != _JAILS:
+            raise BenchError(f"{len(found)} jails instead of {_JAILS}")
+        return lost, [_proportional(pid) for pid in found]
+
+
+def _proportional(pid: int) -> float:
+    """The proportional set size of a process and all below it (in bytes; proc_pid_smaps(5))."""
+    try:
+        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
+    except PermissionError:
+        raise BenchError("a jail's memory cannot be read: run this as root") from None
+    return float(found[1] if found else 0) * 1024 + sum(map(_proportional, _children(pid)))
+
+
+def _available() -> float:
+    """MemAvailable in bytes, the median of some looks."""
+    looks = []
+    for _ in range(_LOOKS):
+        time.sleep(_LOOK_S)
+        found = _AVAILABLE.search(Path("/proc/meminfo").read_text())
+        assert found is not None
+        looks.append(float(found[1]) * 1024)
+    return median_and_p99(looks)[0]
+
+
+def _wait_until_asleep(pids: list[int]) -> None:
+    """Wait until each bwrap has done its work: its command runs."""
+    deadline = time.monotonic() + _WAIT_S
+    while not all(_descends_to(pid, "sleep") for pid in pids):
+        if time.monotonic() > deadline:
+            raise BenchError("not all bare bwraps got to their command")
+        time.sleep(_LOOK_S)
+
+
+def _descends_to(pid: int, name: str) -> bool:
+    children = _children(pid)
+    return bool(children) and all(_name(c) == name or _descends_to(c, name) for c in children)
+
+
+def _children(pid: int, name: str = "") -> list[int]:
+    """Pids of a process's children, those of a name only if one is given."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split() if name in ("", _name(int(child)))]
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
