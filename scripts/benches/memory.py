@@ -2,7 +2,7 @@
 
 ``by`` "proportional": the proportional set size of all processes of a jail, bwrap included.
 ``by`` "mem_available": what the machine loses for each, the kernel's part and core's thread and state
-for its user included; from steps of twenty jails and rounds of a hundred bwraps, so that the median
+for its user included; from steps of twenty jails and of a hundred bwraps, so that the median
 outlives a neighbour's appetite. Jails are the real server's, each after one turn with the built-in
 assistant.
 """
@@ -18,7 +18,7 @@ from scripts.benches._yard import BenchError, open_yard
 from scripts.benches.result import Result, median_and_p99
 
 _JAILS, _STEP = 100, 20
-_BARE_ROUNDS = 5
+_BARE_STEPS = 4
 _SLEEP = ("/usr/bin/sleep", "600")
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
@@ -42,17 +42,22 @@ def measure() -> Iterator[Result]:
 
 
 def _bare() -> tuple[list[float], list[float]]:
-    """Lost a bwrap, in each round of a hundred; proportional memory of each (in bytes)."""
+    """Lost a bwrap, by steps of a hundred; proportional memory of each of the first (in bytes).
+
+    All stay until the last has started: namespaces that ended give their memory back much later.
+    """
     lost: list[float] = []
-    each: list[float] = []
     with open_yard(_JAILS) as yard:
-        for _ in range(_BARE_ROUNDS):
-            before = _available()
-            pids = [yard.start_bare(number, _SLEEP, lambda: None) for number in range(_JAILS)]
+        pids: list[int] = []
+        before = _available()
+        for _ in range(_BARE_STEPS):
+            pids += [yard.start_bare(number, _SLEEP, lambda: None) for number in range(_JAILS)]
             _wait_until_asleep(pids)
-            lost.append((before - _available()) / _JAILS)
-            each += [_proportional(pid) for pid in pids]
-            yard.end_bare(pids)
+            now = _available()
+            lost.append((before - now) / _JAILS)
+            before = now
+        each = [_proportional(pid) for pid in pids[:_JAILS]]
+        yard.end_bare(pids)
     return lost, each
 
 
