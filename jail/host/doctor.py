@@ -146,7 +146,10 @@ def _run_probe(starter: ExecStarter, spec: JailSpec, forbidden: Sequence[Path]) 
         jail.edge.send(json.dumps(task).encode() + b"\n")
 
         def read() -> bool:
-            data = jail.edge.recv(65_536)
+            try:
+                data = jail.edge.recv(65_536)
+            except ConnectionResetError:  # it ended without taking its task
+                return False
             report.extend(data[: _MAX_REPORT_BYTES - len(report)])
             return bool(data)
 
