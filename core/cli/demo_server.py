@@ -122,11 +122,12 @@ def demo_server(more_config: str = "") -> Iterator[DemoServer]:
 
 def _make_directory() -> Path:
     """Other uids have to pass through it when we are root, so it may not lie in a private place."""
+    prefix = f"certosa-demo-{os.getpid()}-"
     if os.geteuid() == 0:
-        directory = Path(tempfile.mkdtemp(prefix="certosa-demo-", dir="/var/lib"))
+        directory = Path(tempfile.mkdtemp(prefix=prefix, dir="/var/lib"))
         directory.chmod(0o711)
         return directory
-    return Path(tempfile.mkdtemp(prefix="certosa-demo-"))
+    return Path(tempfile.mkdtemp(prefix=prefix))
 
 
 def _free_ports(count: int) -> list[int]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -184,18 +184,20 @@ class _Typed:
         before, _, self.shown = self.shown.partition(text)
         return before + text
 
-    def interrupt(self, text: str) -> None:
-        """Ctrl-C until the text is shown ("": until the conversation has ended).
+    def interrupt(self, text: str = "") -> None:
+        """Ctrl-C until the text is shown, or without one until the conversation has ended.
 
         More than once where need be: CPython's readline sleeps through a signal that comes between
         the prompt and its wait for a key, since it looks at what was caught only when woken.
         """
         for _ in range(int(LIMIT_S)):
             self.type("\x03")
-            while self._more(1):
-                if text and text in self.shown:
+            while text and self._more(1):
+                if text in self.shown:
                     return
-            if not text and self.process.poll() is not None:
+            with suppress(subprocess.TimeoutExpired):
+                assert self.process.wait(0 if text else 1) is not None
+                assert not text, f"it ended instead; shown: {self.shown!r}"
                 return
         raise AssertionError(f"{text!r} never came; shown: {self.shown!r}")
 
@@ -244,5 +246,5 @@ def test_ctrl_c_twice_at_the_prompt_leaves(server: DemoServer) -> None:
     with conversation(server, new_user(server, "lea")) as typed:
         typed.until("> ")
         typed.interrupt("Ctrl-C once more to leave.")
-        typed.interrupt("")
-        assert typed.process.wait(LIMIT_S) == 0
+        typed.interrupt()
+        assert typed.process.returncode == 0

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -14,22 +15,28 @@ CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from core.cli import ma
 LIMIT_S = 300.0
 
 
+def start(*arguments: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-I", "-c", CODE, str(ROOT), *arguments]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-I", "-c", CODE, str(ROOT), *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
-def temporary() -> set[str]:
+def left_by(pid: int) -> list[str]:
+    """The temporary directories of a demonstration."""
     where = "/var/lib" if os.geteuid() == 0 else tempfile.gettempdir()
-    return {name for name in os.listdir(where) if name.startswith("certosa-demo-")}
+    return [name for name in os.listdir(where) if name.startswith(f"certosa-demo-{pid}-")]
 
 
 @pytest.mark.slow
 def test_the_demonstration_shows_two_users_at_work_and_five_ways_refused() -> None:
-    before = temporary()
-    done = run("demo", "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(done.stdout)
+    with start("demo", "--json") as demo:
+        out, err = demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode == 0, out + err
+    result = json.loads(out)
     assert result["ok"] is True
     assert {turn["user"] for turn in result["turns"]} == {"alice", "bob"}
     assert all(0 < turn["first_token_s"] <= turn["total_s"] for turn in result["turns"])
@@ -41,7 +48,27 @@ def test_the_demonstration_shows_two_users_at_work_and_five_ways_refused() -> No
         assert attempt["control"] == "allowed"
     assert {jail["user"] for jail in result["jails"]} == {"alice", "bob"}
     assert all(jail["start_s"] > 0 and jail["memory_bytes"] > 0 for jail in result["jails"])
-    assert temporary() == before
+    assert left_by(demo.pid) == []
+
+
+@pytest.mark.slow
+def test_a_demonstration_that_is_ended_early_leaves_nothing_behind() -> None:
+    with start("demo") as demo:
+        assert demo.stderr is not None
+        wait_for(demo.stderr, "alice: write secret.txt")
+        assert len(left_by(demo.pid)) == 1
+        demo.terminate()
+        demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode == 130
+    assert left_by(demo.pid) == []
+
+
+def wait_for(stream: IO[str], text: str) -> None:
+    """Read lines until one has the text; the end of the stream is a failure."""
+    while line := stream.readline():
+        if text in line:
+            return
+    raise AssertionError(f"{text!r} never came")
 
 
 @pytest.mark.slow
