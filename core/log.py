@@ -35,10 +35,11 @@ def configure_logging(level: Level, format_: Format, process: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         name_process,
     ]
+    # plain tracebacks: those with locals would carry secrets and messages into the log
+    plain = structlog.dev.plain_traceback
     last: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
         if console
-        # no locals in tracebacks: they would carry secrets and messages into the log
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=repr)]
     )
     structlog.configure(

@@ -138,10 +138,12 @@ def _read(directory: int, name: str) -> bytes | None:
         return None
     except OSError as error:
         raise AgentFileError(f"agents/{name} cannot be read: {error.strerror}") from None
-    with open(fd, "rb") as file:
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise AgentFileError(f"agents/{name} is not a regular file")
-        data = file.read(MAX_FILE_BYTES + 1)
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise AgentFileError(f"agents/{name} is longer than {MAX_FILE_BYTES} bytes")
     return data

@@ -155,6 +155,7 @@ class Chat:
         except HubError as error:
             if not response.prepared:
                 raise
+            response.force_close()
             await self._write(request, response, error_event(error))
         await response.write_eof()
         return response
