@@ -102,6 +102,7 @@ class Children:
             raise
         finally:
             os.close(write_fd)
+        _offer_to_oom_killer(process.pid)
         # the reaper waits, so Popen must not: it is told that all is over
         process.returncode = 0
         exited = self._loop.create_future()
@@ -132,6 +133,12 @@ class Children:
             if exited is not None and not exited.done():
                 exited.set_result(os.waitstatus_to_exitcode(status))
         self._loop.call_soon(self._reap)
+
+
+def _offer_to_oom_killer(pid: int) -> None:
+    """Where memory runs out, a tool goes before the worker does (proc(5), oom_score_adj)."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+        file.write("500")
 
 
 class _Reader:

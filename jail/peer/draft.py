@@ -38,7 +38,9 @@ class Draft:
         """Add a tool call; an id that is empty or taken gets one of our own."""
         taken = {known.id for known in self.calls}
         if not call.id or call.id in taken:
-            call = replace(call, id=f"call_{len(self.calls)}_{len(call.id)}_certosa")
+            # one of these is free: there are more of them than ids taken
+            names = (f"call_{number}" for number in range(len(taken) + 1))
+            call = replace(call, id=next(name for name in names if name not in taken))
         self.calls.append(call)
         self.bytes += size(call.arguments) + size(call.name)
 

@@ -123,7 +123,8 @@ class Port:
                 return
             events = _events(self._socket)
             if self._outbox and events & zmq.POLLOUT:
-                self._send_one()
+                self._socket.send(self._outbox[0], zmq.NOBLOCK)
+                self._sent()
             elif events & zmq.POLLIN:
                 if not self._receive_one():
                     return
@@ -131,10 +132,8 @@ class Port:
                 return
         self._schedule()
 
-    def _send_one(self) -> None:
-        frame = self._outbox.popleft()
-        self._outbox_bytes -= len(frame)
-        self._socket.send(frame, zmq.NOBLOCK)
+    def _sent(self) -> None:
+        self._outbox_bytes -= len(self._outbox.popleft())
         if self._outbox_bytes <= _OUTBOX_BYTES // 2:
             self._room.set()
 

@@ -38,6 +38,7 @@ _STOPPING_S = 1.0
 _CLOSING_S = 0.7
 _LOG_S = 0.2
 _FLUSH_S = 10.0  # how long the last items may wait for credit
+_CANCELLED = Failure("cancelled", "the turn was cancelled")
 
 
 class Asker(Protocol):
@@ -105,13 +106,13 @@ class Turn:
             stop = work.result()
         except AskFailed as failed:
             await self._keep_rest(f"the turn failed ({failed.failure.code})")
-            return failed.failure
+            return failed.failure if await self._flush() else _CANCELLED
         return await self._finish(stop)
 
     async def _stopped(self) -> TurnEnd | Failure:
         if self._cancelled.is_set():
             await self._keep_rest("the turn was cancelled")
-            return Failure("cancelled", "the turn was cancelled")
+            return _CANCELLED
         await self._keep_rest("the turn's time was up")
         wall_s = self._agent.limits.wall_s
         return await self._finish(Stop("wall", f"Stopped at the limit of {wall_s} s for a turn."))
@@ -119,13 +120,15 @@ class Turn:
     async def _finish(self, stop: Stop) -> TurnEnd | Failure:
         if stop.notice:
             self._items.add(Notice(stop.notice))
+        return TurnEnd(stop.finish, self._state.usage) if await self._flush() else _CANCELLED
+
+    async def _flush(self) -> bool:
+        """Let the last items leave, for a while; False when the turn is cancelled meanwhile."""
         flushed = asyncio.ensure_future(self._items.flush(_FLUSH_S))
         cancel = asyncio.ensure_future(self._cancelled.wait())
         try:
             await asyncio.wait({flushed, cancel}, return_when=asyncio.FIRST_COMPLETED)
-            if not flushed.done():
-                return Failure("cancelled", "the turn was cancelled")
-            return TurnEnd(stop.finish, self._state.usage)
+            return flushed.done()
         finally:
             flushed.cancel()
             cancel.cancel()

@@ -95,6 +95,8 @@ class CoreEnd:
         self.steps: list[StepBegin | StepEnd] = []
         self.logs: list[LogLine] = []
         self.refuse: dict[type[Body], Failure] = {}
+        self.unanswered: list[Body] = []
+        self.silent: set[type[Body]] = set()
         self.cancelled_chats = 0
         self.items_sent = 0
         self.software = ""
@@ -221,6 +223,9 @@ class CoreEnd:
             self.turns[request_id].outcome = outcome
 
     def _serve(self, request_id: int, body: Any) -> None:
+        if type(body) in self.silent:
+            self.unanswered.append(body)
+            return
         refusal = self.refuse.get(type(body))
         if refusal is not None:
             self.send(self.connection.error(request_id, refusal.code, refusal.message, refusal.retry_after_s))

@@ -20,6 +20,8 @@ exec(os.environ.pop("TEST_BEFORE", ""))
 from jail.peer.worker import run
 os._exit(run(int(fd), home))
 """
+# the start script expects its socket as descriptor 3
+_AS_3 = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.execv(sys.argv[2], sys.argv[2:])"
 _PACKAGES = ("zmq", "pyzmq.libs", "msgpack", "msgspec")
 
 
@@ -70,12 +72,11 @@ class PlainWorker:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(1)
+            fd = listener.fileno()
             if start_script:
-                os.dup2(listener.fileno(), 3)
-                argv = [*python, str(library / "jail/peer/start.py")]
-                fd = 3
+                script = str(library / "jail/peer/start.py")
+                argv = [*python, "-c", _AS_3, str(fd), *python, script]
             else:
-                fd = listener.fileno()
                 argv = [*python, "-c", _LAUNCH, str(library), str(fd), str(self.home)]
             self.process = subprocess.Popen(
                 argv,

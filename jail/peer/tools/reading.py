@@ -4,7 +4,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 from msgspec import Meta
 
@@ -114,15 +114,14 @@ def _read(arguments: ReadArguments, around: Surroundings) -> ToolResult:
         return _page(_lines(file), arguments, around.result_bytes - _NOTE_BYTES)
 
 
-def _lines(file: "os.PathLike[bytes] | object") -> Iterator[bytes]:
+def _lines(file: BinaryIO) -> Iterator[bytes]:
     """The file's lines, none longer than a bound: the rest of a longer one is left out."""
-    readline = file.readline  # type: ignore[union-attr]
     scanned = 0
-    while scanned < _MAX_SCAN_BYTES and (line := readline(_MAX_LINE_BYTES)):
+    while scanned < _MAX_SCAN_BYTES and (line := file.readline(_MAX_LINE_BYTES)):
         scanned += len(line)
         rest = line
         left_out = 0
-        while not rest.endswith(b"\n") and (rest := readline(65_536)):
+        while not rest.endswith(b"\n") and (rest := file.readline(65_536)):
             left_out += len(rest)
             scanned += len(rest)
             if scanned > _MAX_SCAN_BYTES:

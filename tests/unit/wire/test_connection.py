@@ -357,7 +357,7 @@ frames = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(frames, max_size=12), st.booleans())
 def test_any_sequence_of_frames_is_events_or_a_fault(sequence: list[bytes], as_core: bool) -> None:
     core, worker = pair()
@@ -375,6 +375,7 @@ def test_any_sequence_of_frames_is_events_or_a_fault(sequence: list[bytes], as_c
         pass
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_events_or_a_fault(data: bytes) -> None:
     for end in (*pair(), Connection("core", 0, 10), Connection("worker", 0, 10)):

@@ -5,7 +5,7 @@ import tracemalloc
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jail.wire.errors import LocalFault, PeerFault
@@ -33,6 +33,7 @@ def _depth(value: object) -> int:
     return 1 + max(map(_depth, inner), default=0)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(Kind), st.integers(0, 2**53), bodies.filter(lambda b: _depth(b) <= 8))
 def test_frames_go_round(kind: Kind, request_id: int, body: object) -> None:
     assert decode_frame(encode_frame(kind, request_id, body)) == Frame(kind, request_id, body)
@@ -87,6 +88,7 @@ def test_what_is_not_our_msgpack_is_refused(data: bytes, reason: str) -> None:
     assert caught.value.reason == reason
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_frame_or_a_fault(data: bytes) -> None:
     for head in (b"", b"\x94", HEAD, HEAD + b"\x82"):
@@ -96,6 +98,7 @@ def test_any_bytes_are_a_frame_or_a_fault(data: bytes) -> None:
             pass
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=6), st.integers(1, 40_000))
 def test_any_repeated_bytes_are_a_frame_or_a_fault(piece: bytes, times: int) -> None:
     try:

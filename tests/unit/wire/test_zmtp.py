@@ -4,7 +4,7 @@ import struct
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jail.wire.errors import LocalFault, PeerFault
@@ -61,6 +61,7 @@ def test_two_ends_understand_each_other() -> None:
     assert other.feed(one.encode(b"hello")) == [b"hello"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=LIMIT), max_size=5), st.data())
 def test_messages_survive_any_cut(messages: list[bytes], data: st.DataObject) -> None:
     stream = GREETING + READY + b"".join(map(Zmtp(LIMIT).encode, messages))
@@ -148,6 +149,7 @@ def test_our_own_oversize_is_our_fault() -> None:
     assert Zmtp(LIMIT).encode(b"x" * 256)[:9] == b"\x02" + struct.pack(">Q", 256)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_messages_or_a_fault(data: bytes) -> None:
     for start in (b"", GREETING, GREETING + READY):
