@@ -19,7 +19,7 @@ from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
-Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+$")]
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+\Z")]
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

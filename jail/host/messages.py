@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from jail.wire.errors import CertosaError
 
-UserId = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+UserId = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
 Life = Annotated[int, Meta(ge=1)]
 """A jail's number, counted up by core; never used twice while core lives."""
 
