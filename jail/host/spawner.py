@@ -6,7 +6,7 @@ PDEATHSIG, and by the guard (:mod:`jail.host.guard`) where that was taken back.
     serving --core died--> recovering: its jails and egress are ended --all gone, backoff--> serving
     serving --egress died--> egress again with a fresh link, whose other end goes to core
     any --SIGTERM, SIGINT--> stopping: core is told and waited for, then the rest --all gone--> 0
-    any --five failures in a minute--> stopping at once --all gone--> 1
+    any --five failures in a minute, or one with EX_CONFIG--> stopping at once --all gone--> 1
 """
 
 import fcntl
@@ -194,6 +194,8 @@ class Spawner:
         self._observe("service_ended", {"service": service.spec.name, "how": how})
         if self._stopping:
             self._end_rest()
+        elif code == os.EX_CONFIG and not service.wanted_dead:
+            self._give_up(service, "cannot run with this configuration")
         elif service is self._core:
             self._recover(service)
         elif service.wanted_dead or self._recovering:
@@ -204,7 +206,7 @@ class Spawner:
     def _on_egress_end(self) -> None:
         delay_s = self._egress.policy.failed(time.monotonic())
         if delay_s is None:
-            self._give_up(self._egress)
+            self._give_up_restarting(self._egress)
         elif self._restart is None:
             self._restart = self._loop.later(delay_s, self._start_egress)
 
@@ -215,7 +217,7 @@ class Spawner:
             self._control = None
         delay_s = failed.policy.failed(time.monotonic())
         if delay_s is None:
-            self._give_up(failed)
+            self._give_up_restarting(failed)
             return
         self._recovering = True
         self._jails.kill_all()
@@ -234,12 +236,12 @@ class Spawner:
         if self._recovering and gone and self._restart is None and not self._stopping:
             self._start_both()
 
-    def _give_up(self, service: ServiceProcess) -> None:
+    def _give_up_restarting(self, service: ServiceProcess) -> None:
         policy = service.policy
-        message = (
-            f"{service.spec.name} failed {policy.max_failures} times within {policy.window_s:g} s; "
-            f"what it logged before says why"
-        )
+        self._give_up(service, f"failed {policy.max_failures} times within {policy.window_s:g} s")
+
+    def _give_up(self, service: ServiceProcess, how: str) -> None:
+        message = f"{service.spec.name} {how}; what it logged before says why"
         self._observe("service_gave_up", {"service": service.spec.name, "message": message})
         self._status = 1
         self._stop(hard=True)
