@@ -71,8 +71,12 @@ def stage(data_dir: Path, source: Path) -> Staged:
             lock_fd = _lock(root)
         if lock_fd is None:
             raise HostError(f"{root} vanished while it was staged")
-        _check_owned(root)
-        _remove_old(runtime, root)
+        try:
+            _check_owned(root)
+            _remove_old(runtime, root)
+        except BaseException:
+            os.close(lock_fd)
+            raise
     except OSError as error:
         raise HostError(f"cannot stage to {runtime}: {error}") from None
     return Staged(root, root / "app", root / "lib", root / "etc", lock_fd)
@@ -172,7 +176,7 @@ def _compile(target: Path, new: Path, place: str) -> None:
     seen = f"/certosa/{place}" if place.startswith("lib/") else str(new.parent / place)
     try:
         py_compile.compile(
-            str(target), dfile=seen, doraise=True, quiet=2,
+            str(target), dfile=seen, doraise=True,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )  # fmt: skip
     except py_compile.PyCompileError:
