@@ -12,7 +12,7 @@ from actors.observer import Observer
 from actors.restart import Escalate, Lifetime, Restart, RestartPolicy
 from actors.service import ActorsError
 
-_STOP_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 20.0
 
 
 class Escalated(ActorsError):

@@ -54,7 +54,7 @@ _MAX_CONFIG_BYTES = 1 << 20
 _ASK_S = 60.0  # all of the tree's start: the hub's and the databases' on a slow disk
 # What jails get to drain after the last turn; then the spawner kills them.
 _LEAVE_S = 12.0
-_STOP_S = 30.0
+_STOP_S = 60.0
 
 
 class Sockets(NamedTuple):
@@ -94,7 +94,7 @@ class Core:
         self._loop = asyncio.get_running_loop()
         self._end: asyncio.Future[float | None] = self._loop.create_future()
         self._log = structlog.get_logger()
-        metrics = Metrics()
+        self._metrics = metrics = Metrics()
         self._observer: Observer = CoreObserver(metrics)
         self._policy = Policy(config.verbs)
         self._lives = itertools.count(1)
@@ -185,6 +185,7 @@ class Core:
             sock=self._sockets.control,
             timers=self._edge,
             on_link=self._on_link,
+            on_count=self._metrics.jails_alive,
             on_shutdown=self._on_shutdown,
         )
 

@@ -16,7 +16,7 @@ from jail.wire.schema import ErrorCode, Failure, TurnEnd
 _FINISHES = ("stop", "length", "rounds", "repeats", "failing", "wall", "content_filter")
 _STATUSES = ("2xx", "3xx", "4xx", "5xx")
 _JAIL_ENDS = ("drained", "ended", "fault", "cancel", "stop", "start", "other")
-_ACTORS = ("user", "supervisor", "edge", "egress", "pool", "vault", "other")
+_ACTORS = ("UserActor", "Users", "Supervisor", "SpawnerActor", "EgressActor", "other")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TURN_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3_600)
@@ -54,7 +54,7 @@ class Metrics:
         for route in self._routes:
             for status in _STATUSES:
                 self._http.labels(route, status)
-        self._jails_alive = Gauge("certosa_jails_alive", "Jails that run now.", registry=r)
+        self._jails_alive = Gauge("certosa_jails_alive", "Jails that run or are being started.", registry=r)
         self._jail_start_s = Histogram(
             "certosa_jail_start_seconds", "From asking for a jail to its worker's first frame.",
             buckets=_SECONDS, registry=r,
@@ -67,7 +67,7 @@ class Metrics:
             (*get_args(FaultReason), "other"),
         )  # fmt: skip
         self._restarts = _Labelled(
-            r, "certosa_restarts_total", "Children that a supervisor restarted.", "actor", _ACTORS
+            r, "certosa_restarts_total", "Children that a supervisor restarted.", "actor", ("other",)
         )
         self._handle_s = Histogram(
             "certosa_actor_handle_seconds", "An actor's time for one message.", ("actor",),
@@ -131,7 +131,7 @@ class Metrics:
         self._jails_ended.inc("fault" if reason.startswith("fault_") else reason)
 
     def jails_alive(self, count: int) -> None:
-        """So many jails are ready or being started now."""
+        """So many jails run or are being started."""
         self._jails_alive.set(count)
 
     def peer_faulted(self, reason: str) -> None:

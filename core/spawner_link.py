@@ -52,6 +52,7 @@ class SpawnerActor(Actor):
         sock: the control socket; the loop reads it and tells this actor :class:`Heard`.
         timers: for a second try when the socket is full.
         on_link: called with the new link when egress was restarted.
+        on_count: called with the number of jails that are started or being started.
         on_shutdown: called with the grace in seconds when the spawner says stop.
     """
 
@@ -64,12 +65,14 @@ class SpawnerActor(Actor):
         sock: socket.socket,
         timers: Edge,
         on_link: Callable[[LinkUp], None],
+        on_count: Callable[[int], None],
         on_shutdown: Callable[[float], None],
     ) -> None:
         super().__init__(name, parent, observer)
         self._sock = sock
         self._timers = timers
         self._on_link = on_link
+        self._on_count = on_count
         self._on_shutdown = on_shutdown
         self._queue: deque[Any] = deque()
         self._owners: dict[int, Ref] = {}
@@ -82,6 +85,7 @@ class SpawnerActor(Actor):
                 self._on_heard(heard, fd)
             case Launch(life, user_id, host_uid, owner):
                 self._owners[life] = owner
+                self._on_count(len(self._owners))
                 self._say(host.StartJail(life, user_id, host_uid))
             case AskHost(request, on_answer):
                 self._waiting[request.request] = on_answer
@@ -102,11 +106,9 @@ class SpawnerActor(Actor):
                     sock.close()
                     self._say(host.KillJail(life))
             case host.JailFailed(life, text):
-                if (owner := self._owners.pop(life, None)) is not None:
-                    tell(owner, user.JailFailed(life, text))
+                self._tell_last(life, user.JailFailed(life, text))
             case host.JailExited(life, how):
-                if (owner := self._owners.pop(life, None)) is not None:
-                    tell(owner, user.JailExited(life, how))
+                self._tell_last(life, user.JailExited(life, how))
             case host.UserReady(request, error):
                 if (on_answer := self._waiting.pop(request, None)) is not None:
                     on_answer(error)
@@ -116,6 +118,12 @@ class SpawnerActor(Actor):
                 self._on_shutdown(grace_s)
             case _:
                 raise CoreError(f"the spawner sent {type(heard).__name__} without what belongs to it")
+
+    def _tell_last(self, life: int, message: Any) -> None:
+        """What a jail's owner hears last of it."""
+        if (owner := self._owners.pop(life, None)) is not None:
+            tell(owner, message)
+        self._on_count(len(self._owners))
 
     def _say(self, message: Any) -> None:
         self._queue.append(message)

@@ -8,7 +8,7 @@ from actors.base import Actor, Ref
 from actors.observer import Observer
 
 _START_S = 30.0
-_STOP_S = 8.0
+_STOP_S = 18.0
 
 Act = Callable[[], Coroutine[Any, Any, None]]
 

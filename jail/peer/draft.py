@@ -28,6 +28,11 @@ class Draft:
         """What the model has said so far."""
         return "".join(self._pieces)
 
+    @property
+    def spoken(self) -> bool:
+        """Whether it has any text."""
+        return bool(self._pieces)
+
     def add_text(self, text: str) -> None:
         """Add a piece of the answer."""
         if text:

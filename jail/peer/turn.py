@@ -74,6 +74,7 @@ class Turn:
         self._draft = Draft()
         self._forgotten = 0
         self._told_forgotten = False
+        self._spoke = False  # in an earlier message of this turn
         self._cancelled = asyncio.Event()
         self._keeping: asyncio.Future[None] | None = None
 
@@ -181,14 +182,18 @@ class Turn:
         async with await self._edge.stream(body, limits.wall_s) as request:
             async for item in request:
                 if isinstance(item, ChatDelta):
+                    new_part = self._spoke and item.text and not self._draft.spoken
                     self._draft.add_text(item.text)
-                    await self._items.put(Delta(item.text, item.reasoning))
+                    # one answer to the client, though the model gave it in several messages
+                    text = "\n\n" + item.text if new_part else item.text
+                    await self._items.put(Delta(text, item.reasoning))
                 elif isinstance(item, ChatCall):
                     self._draft.add_call(item.call)
                 if self._draft.full:
                     self._state.add_usage(ChatEnd("length").usage, self._draft.bytes)
                     return None
             end: ChatEnd = await request.result()
+        self._spoke = self._spoke or self._draft.spoken
         self._state.add_usage(end.usage, self._draft.bytes)
         return end
 

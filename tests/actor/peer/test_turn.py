@@ -104,6 +104,7 @@ def test_tools_run_in_order_between_acknowledged_steps(start: Start) -> None:
         ToolEnded,
         Delta,
     ]
+    assert log.text == "Writing.\n\nDone.", "the client sees two messages of the model as two paragraphs"
     assert [message.role for message in core.appended] == ["assistant", "tool", "tool", "assistant"]
     assert core.appended[2] == Message("tool", "one\ntwo\n", tool_call_id="b")
     assert core.chats[1].messages[-3:] == tuple(core.appended[:3])
