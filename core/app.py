@@ -152,8 +152,7 @@ class Core:
             ChildSpec("hub", self._start_hub),
         )
         self._tree = Supervisor.start("core", self._root, self._observer, self._edge, specs, once)
-        self._host.connect(self._child("spawner"))
-        self._turns.connect(self._child("users"))
+        self._child("hub")  # it was made last, so all of them were
 
     def _child(self, name: str) -> Ref:
         found: Any = self._tree.ask(FindChild(name), timeout=_ASK_S) if self._tree is not None else None
@@ -178,7 +177,7 @@ class Core:
         return ref
 
     def _start_spawner(self, name: str, parent: Ref) -> Ref:
-        return SpawnerActor.start(
+        ref = SpawnerActor.start(
             name,
             parent,
             self._observer,
@@ -188,12 +187,16 @@ class Core:
             on_count=self._metrics.jails_alive,
             on_shutdown=self._on_shutdown,
         )
+        self._host.connect(ref)
+        return ref
 
     def _start_sessions(self, name: str, parent: Ref) -> Ref:
         return SessionsActor.start(name, parent, self._observer, storage=self._storage)
 
     def _start_users(self, name: str, parent: Ref) -> Ref:
-        return UserActors.start(name, parent, self._observer, self._edge, self._start_user)
+        ref = UserActors.start(name, parent, self._observer, self._edge, self._start_user)
+        self._turns.connect(ref)  # before the hub, whose first request may come at once
+        return ref
 
     def _start_hub(self, name: str, parent: Ref) -> Ref:
         sockets = self._sockets
