@@ -101,6 +101,10 @@ class FakeModelServer:
         """Queue what the next requests are answered with."""
         self._scripts.extend(scripts)
 
+    def forget(self) -> None:
+        """Drop what was queued and not asked for."""
+        self._scripts.clear()
+
     async def start(self, port: int = 0) -> "FakeModelServer":
         """Listen on 127.0.0.1; ``url`` is then the base URL, up to and with /v1."""
         app = web.Application(client_max_size=16 << 20)

@@ -25,10 +25,22 @@ LIMIT_S = 60.0
 """How long anything may take on a machine that is busy with something else."""
 
 ROOT = Path(__file__).resolve().parents[2]
-_CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); {before}\nfrom core.cli import main; sys.exit(main())"
+_CODE = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); {before}\nfrom core.cli import main; sys.exit(main())"
+)
 _T = TypeVar("_T")
 
 Sections = Mapping[str, Mapping[str, Any]]
+
+STALL_S = 1.5
+"""How long these servers wait for a model server that says nothing."""
+FAKE_AGENT = 'provider = "fake"\nmodel = "echo"\n'
+
+
+def with_model(url: str) -> dict[str, dict[str, Any]]:
+    """A configuration with a model server as provider ``fake``."""
+    limits = {"connect_s": 1.0, "first_byte_s": STALL_S, "idle_s": STALL_S}
+    return {"providers.fake": {"base_url": url, **limits}}
 
 
 def until(what: str, look: Callable[[], _T | None], limit_s: float = LIMIT_S) -> _T:
@@ -154,16 +166,17 @@ class RealServer:
         }
         self._sections["server"] |= {"data_dir": str(self.data_dir), "log_format": "json"}
         if keys:
-            self._write_keys(keys)
+            self.write_keys(keys)
 
     @property
     def url(self) -> str:
         """Of the public API, without /v1."""
         return f"http://127.0.0.1:{self.hub_port}"
 
-    def begin(self) -> None:
-        """Start it and wait for nothing."""
-        self.hub_port, self.admin_port = free_ports(2)
+    def begin(self, hub_port: int = 0) -> None:
+        """Start it and wait for nothing; ``hub_port`` 0 takes a free one."""
+        free = free_ports(2)
+        self.hub_port, self.admin_port = hub_port or free[0], free[1]
         sections = {
             **self._sections,
             "hub": {**self._sections.get("hub", {}), "port": self.hub_port},
@@ -248,7 +261,13 @@ class RealServer:
             self.process.wait()
             raise
 
-    def _write_keys(self, keys: str) -> None:
+    def use_data_of(self, other: "RealServer") -> None:
+        """Run on another server's data directory."""
+        self.data_dir = other.data_dir
+        self._sections["server"]["data_dir"] = str(self.data_dir)
+
+    def write_keys(self, keys: str) -> None:
+        """Make the provider key file before the first start."""
         directory = self.data_dir / "_keys"
         self.data_dir.mkdir(mode=0o711)
         directory.mkdir(mode=0o700)

@@ -5,18 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.model_server import FakeModelServer, running_model_server
-from tests.fakes.real_server import Person, RealServer, Sections, real_server
-
-STALL_S = 1.5
-"""How long the servers of these tests wait for a model server that says nothing."""
-FAKE_AGENT = 'provider = "fake"\nmodel = "echo"\n'
-
-
-def sections(model: FakeModelServer) -> Sections:
-    """A configuration with the fake model server as provider ``fake``."""
-    return {
-        "providers.fake": {"base_url": model.url, "first_byte_s": STALL_S, "idle_s": STALL_S},
-    }
+from tests.fakes.real_server import FAKE_AGENT, Person, RealServer, real_server, with_model
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +16,7 @@ def model() -> Iterator[FakeModelServer]:
 
 @pytest.fixture(scope="module")
 def server(model: FakeModelServer) -> Iterator[RealServer]:
-    with real_server(sections(model)) as running:
+    with real_server(with_model(model.url)) as running:
         yield running
 
 

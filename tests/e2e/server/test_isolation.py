@@ -300,7 +300,8 @@ def test_something_else_than_a_file_at_a_files_name_is_refused_at_once(alice: Pe
 
 def test_a_setuid_file_is_nobodys_but_the_users(alice: Person) -> None:
     got = alice.run(
-        "cp /bin/true made && chmod 6755 made && stat -c %a made; id -u; python3 -c 'import os; os.chown(\"made\", 0, 0)'"
+        "cp /bin/true made && chmod 6755 made && stat -c %a made; id -u;"
+        " python3 -c 'import os; os.chown(\"made\", 0, 0)'"
     )
     assert "1000" in got
     info = (alice.home / "made").stat()
