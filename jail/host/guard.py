@@ -10,12 +10,13 @@ import os
 import select
 import signal
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NoReturn
 
 from jail.host.process import fork_quietly
 
-_MAX_FDS: Final = 16
+_MAX_FDS: Final = 200  # the kernel takes 253 in a message (SCM_MAX_FD)
 
 
 class Guard:
@@ -29,13 +30,19 @@ class Guard:
         end.close()
         self._sock.setblocking(False)
 
-    def watch(self, pidfd: int) -> bool:
-        """Add a process; False if the guard cannot take it, being dead or stuck."""
+    def watch(self, pidfds: Sequence[int]) -> bool:
+        """Add processes; False if the guard cannot take them, being dead or stuck."""
         try:
-            socket.send_fds(self._sock, [b"+"], [pidfd])
+            for at in range(0, len(pidfds), _MAX_FDS):
+                socket.send_fds(self._sock, [b"+"], pidfds[at : at + _MAX_FDS])
         except OSError:
             return False
         return True
+
+    def kill(self) -> None:
+        """End one that is stuck, without its last act, so that another takes its place."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Let it end what still lives, and itself; its pid has to be reaped."""

@@ -16,7 +16,7 @@ from jail.host.running import Jail, Phase
 Send = Callable[[ToCore, int | None], None]
 Observe = Callable[[str, Mapping[str, Any]], None]
 
-_STUCK_S: Final = 10.0  # bwrap got no further in this time: emulated machines need about one second
+_STUCK_S: Final = 30.0  # bwrap got no further in this time; emulated and busy, it needs seconds
 _KILL_STEP_S: Final = 2.0
 
 
@@ -48,6 +48,7 @@ class _Entry:
     jail: Jail
     watched: tuple[int, ...] = ()
     told: bool = False  # core was sent JailStarted
+    killed: bool = False  # at core's word
     timer: Timer | None = None
     diagnosis: Diagnosis | None = None  # ``jail`` is its own then
 
@@ -100,6 +101,7 @@ class Jails:
                 self._fail(request, "it was killed before it started")
                 return
         if (entry := self._entries.get(life)) is not None:
+            entry.killed = True
             self._kill(entry)
 
     def kill_all(self) -> None:
@@ -205,6 +207,8 @@ class Jails:
             if entry.told:
                 self._send(JailExited(life, entry.jail.how), None)
                 self._observe("jail_exited", {"life": life, "how": entry.jail.how})
+            elif entry.killed or not self._open:
+                self._fail(entry.request, "it was killed before it started")
             else:
                 self._diagnose(entry.request)
         self._start_waiting()
@@ -212,9 +216,6 @@ class Jails:
             self._idle()
 
     def _diagnose(self, request: StartJail) -> None:
-        if not self._open:
-            self._fail(request, "the server is shutting down")
-            return
         try:
             diagnosis = Diagnosis(self._starter, self._plan.spec(request.user, request.host_uid))
         except HostError as error:

@@ -31,6 +31,7 @@ from jail.host.messages import (
     EgressLink,
     FromCore,
     HostError,
+    JailFailed,
     KillJail,
     PrepareUser,
     RemoveUser,
@@ -169,6 +170,7 @@ class Spawner:
         except HostError as error:
             self._observe("service_start_failed", {"message": str(error)})
             self._recover(self._core)
+            return
         finally:
             for sock in (control_end, link, link_end):
                 sock.close()
@@ -270,8 +272,9 @@ class Spawner:
 
     def _start_jail(self, message: StartJail) -> None:
         if self._removals.removes(message.user):
-            raise HostError(f"{message.user} is being removed")
-        self._jails.start(message)
+            self._send(JailFailed(message.life, f"{message.user} is being removed"))
+        else:
+            self._jails.start(message)
 
     def _prepare(self, message: PrepareUser) -> str:
         try:
@@ -331,16 +334,19 @@ class Spawner:
             # any other is an orphan of one of those: reaping it is all it needs
 
     def _watch(self, pidfd: int) -> None:
-        if not self._guard.watch(pidfd):
-            self._observe("guard_failed", {})  # it is replaced as soon as its end is reaped
+        if not self._guard.watch([pidfd]):
+            self._observe("guard_failed", {})
+            self._guard.kill()  # its successor is given all of them
 
     def _replace_guard(self) -> None:
         self._guard.close()
         self._guard = Guard()
         services = [s.pidfd for s in (self._core, self._egress) if s.pidfd is not None]
-        for pidfd in (*services, *self._jails.pidfds()):
-            self._watch(pidfd)
-        self._observe("guard_replaced", {})
+        if self._guard.watch([*services, *self._jails.pidfds()]):
+            self._observe("guard_replaced", {})
+        else:
+            self._observe("guard_failed", {})
+            self._guard.kill()
 
     # ---- the end ------------------------------------------------------------------------------
 

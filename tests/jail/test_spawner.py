@@ -114,6 +114,22 @@ def test_a_jail_that_cannot_be_built_is_told_with_what_to_do(begin: Begin) -> No
     assert "/nonexistent/lib" in message
 
 
+def test_a_jail_killed_while_it_starts_is_answered_once(begin: Begin) -> None:
+    spawner = begin(max_starting=1)
+    spawner.begin()
+
+    for life in range(1, 7):
+        spawner.ask("StartJail", life=life, user="alice", host_uid=spawner.house.uid("alice"))
+        spawner.ask("KillJail", life=life)
+    ended: dict[int, list[str]] = {life: [] for life in range(1, 7)}
+    while not all(told and told[-1] in ("JailFailed", "JailExited") for told in ended.values()):
+        heard = spawner.core.lines.next()
+        ended[heard["life"]].append(heard["heard"])
+
+    assert all(told in (["JailFailed"], ["JailStarted", "JailExited"]) for told in ended.values())
+    spawner.start_jail(7, "alice")
+
+
 def test_a_user_without_directories_gets_no_jail(begin: Begin) -> None:
     spawner = begin()
     spawner.begin()
