@@ -68,24 +68,41 @@ class Jails(Protocol):
 
 
 class _Reply:
-    """How a service answers one request: it tells the actor, which knows whether it is still open."""
+    """How a service answers one request: it tells the actor, which knows whether it is still open.
 
-    __slots__ = ("_id", "_life", "_ref")
+    What it answers within ``serve``, on the actor's own thread, is kept instead: that saves a message
+    to oneself.
+    """
+
+    __slots__ = ("_at_once", "_id", "_life", "_ref", "_thread")
 
     def __init__(self, ref: Ref, life: int, request_id: int) -> None:
         self._ref = ref
         self._life = life
         self._id = request_id
+        self._thread = threading.get_ident()
+        self._at_once: list[Any] | None = []
 
     def item(self, body: Body) -> None:
-        tell(self._ref, AnsweredItem(self._life, self._id, body))
+        self._say(AnsweredItem(self._life, self._id, body))
 
     def done(self, body: Body) -> None:
-        tell(self._ref, Answered(self._life, self._id, body))
+        self._say(Answered(self._life, self._id, body))
 
     def fail(self, code: ErrorCode, message: str, retry_after_s: int | None = None) -> None:
         failure = Failure(code, message[:2_000], retry_after_s)
-        tell(self._ref, AnsweredError(self._life, self._id, failure))
+        self._say(AnsweredError(self._life, self._id, failure))
+
+    def _say(self, message: Any) -> None:
+        if self._at_once is not None and threading.get_ident() == self._thread:
+            self._at_once.append(message)
+        else:
+            tell(self._ref, message)
+
+    def end_of_call(self) -> list[Any]:
+        """What was answered within the call; from now on every answer is told."""
+        answers, self._at_once = self._at_once or [], None
+        return answers
 
 
 class UserActor(Actor):
@@ -236,19 +253,21 @@ class UserActor(Actor):
         service = self._services.get(serve.verb)
         if service is None:
             reply.fail("unavailable", f"nobody serves {serve.verb} on this server yet")
-            return
-        service.serve(
-            VerbRequest(
-                serve.spec.handle,
-                serve.life,
-                "agent",
-                serve.spec,
-                serve.id,
-                serve.verb,
-                serve.body,
-                reply,
+        else:
+            service.serve(
+                VerbRequest(
+                    serve.spec.handle,
+                    serve.life,
+                    "agent",
+                    serve.spec,
+                    serve.id,
+                    serve.verb,
+                    serve.body,
+                    reply,
+                )
             )
-        )
+        for answer in reply.end_of_call():
+            self._carry_out(self._decide(answer))
 
     def _append(self, append: Append) -> None:
         """Put an event into the log; an acceptance within the call needs no message to oneself."""
