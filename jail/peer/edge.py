@@ -58,7 +58,8 @@ class Request:
         self._silence_s = silence_s
         self._items: deque[Any] = deque()
         self._outcome: Replied | Failed | None = None
-        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[bool] | None = None
         self._consumed = 0
 
     async def __aenter__(self) -> "Request":
@@ -101,22 +102,30 @@ class Request:
     def take_item(self, item: Any) -> None:
         """The edge delivers an item."""
         self._items.append(item)
-        self._changed.set()
+        self._wake(True)
 
     def take_outcome(self, outcome: Replied | Failed) -> None:
         """The edge delivers the closing frame."""
         self._outcome = outcome
-        self._changed.set()
+        self._wake(True)
 
     async def _wait(self) -> None:
-        self._changed.clear()
+        # a bare future and timer: an Event below asyncio.timeout costs several times as much, an item
+        self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(self._silence_s, self._wake, False)
         try:
-            async with asyncio.timeout(self._silence_s):
-                await self._changed.wait()
-        except TimeoutError:
+            came = await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+        if not came:
             self.close()
             message = f"the server did not answer for {self._silence_s:g} s"
-            raise AskFailed(Failure("timeout", message)) from None
+            raise AskFailed(Failure("timeout", message))
+
+    def _wake(self, came: bool) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(came)
 
 
 class Edge:
