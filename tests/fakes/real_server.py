@@ -36,6 +36,9 @@ STALL_S = 1.5
 """How long these servers wait for a model server that says nothing."""
 FAKE_AGENT = 'provider = "fake"\nmodel = "echo"\n'
 
+UNATTACKED = "import core.serve; core.serve._attack_first = lambda *_: None"
+"""For ``before``: the doctor's attack is most of a start; tests of its own look at it."""
+
 
 def with_model(url: str) -> dict[str, dict[str, Any]]:
     """A configuration with a model server as provider ``fake``."""
@@ -139,6 +142,13 @@ def take_chunk(done: Done, chunk: Any) -> None:
     for choice in chunk.choices:
         done.text += choice.delta.content or ""
         done.finish = choice.finish_reason or done.finish
+
+
+def new_person(server: "RealServer", name: str) -> Person:
+    """A new user who has the agent ``fake``."""
+    person = server.new_user(name)
+    person.add_agent("fake", FAKE_AGENT)
+    return person
 
 
 class RealServer:
@@ -403,3 +413,11 @@ def wait_gone(pids: list[int], limit_s: float) -> list[int]:
         finally:
             os.close(fd)
     return left
+
+
+def memory_bytes(pid: int) -> int:
+    """What a process holds in memory now."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("no VmRSS")

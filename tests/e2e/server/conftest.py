@@ -1,34 +1,50 @@
-"""One server a module, with a fake model server behind it and two users."""
+"""One server for all modules that do it no lasting harm, with a fake model server and two users."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.fakes.model_server import FakeModelServer, running_model_server
-from tests.fakes.real_server import FAKE_AGENT, Person, RealServer, real_server, with_model
+from tests.fakes.real_server import UNATTACKED, Person, RealServer, new_person, real_server, with_model
+
+# small, so that what fills them up is quickly done
+LIMITS = {"address_bytes": 512 << 20, "tmp_bytes": 16 << 20}
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[FakeModelServer]:
+@pytest.fixture(scope="session")
+def shared_model() -> Iterator[FakeModelServer]:
     with running_model_server(keep_alive=False) as fake:
         yield fake
 
 
-@pytest.fixture(scope="module")
-def server(model: FakeModelServer) -> Iterator[RealServer]:
-    with real_server(with_model(model.url)) as running:
+@pytest.fixture(scope="session")
+def shared_server(shared_model: FakeModelServer) -> Iterator[RealServer]:
+    with real_server(with_model(shared_model.url) | {"jail": LIMITS}, before=UNATTACKED) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def alice(server: RealServer) -> Person:
-    person = server.new_user("alice")
-    person.add_agent("fake", FAKE_AGENT)
-    return person
+@pytest.fixture(scope="session")
+def shared_people(shared_server: RealServer) -> dict[str, Person]:
+    return {name: new_person(shared_server, name) for name in ("alice", "bob")}
+
+
+@pytest.fixture
+def model(shared_model: FakeModelServer) -> Iterator[FakeModelServer]:
+    yield shared_model
+    shared_model.forget()
 
 
 @pytest.fixture(scope="module")
-def bob(server: RealServer) -> Person:
-    person = server.new_user("bob")
-    person.add_agent("fake", FAKE_AGENT)
-    return person
+def server(shared_server: RealServer) -> RealServer:
+    """What ``alice`` and ``bob`` are users of; modules that hurt it have their own."""
+    return shared_server
+
+
+@pytest.fixture(scope="module")
+def alice(shared_people: dict[str, Person]) -> Person:
+    return shared_people["alice"]
+
+
+@pytest.fixture(scope="module")
+def bob(shared_people: dict[str, Person]) -> Person:
+    return shared_people["bob"]

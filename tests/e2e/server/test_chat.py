@@ -64,7 +64,7 @@ def test_the_asynchronous_client_streams_for_both_at_once(alice: Person, bob: Pe
             assert whole.choices[0].message.content == text
             return text
 
-    async def both() -> list[str]:
+    async def both() -> tuple[str, str]:
         return await asyncio.gather(talk(alice, "of-alice"), talk(bob, "of-bob"))
 
     of_alice, of_bob = asyncio.run(both())

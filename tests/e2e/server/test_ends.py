@@ -13,6 +13,7 @@ from tests.fakes.model_server import FakeModelServer, Script
 from tests.fakes.real_server import (
     FAKE_AGENT,
     LIMIT_S,
+    UNATTACKED,
     Person,
     RealServer,
     below,
@@ -23,9 +24,6 @@ from tests.fakes.real_server import (
     with_model,
 )
 from tests.fakes.running_turn import Running, code, sleeping
-
-UNATTACKED = "import core.serve; core.serve._attack_first = lambda *_: None"
-"""The doctor's attack is what a start spends its time on; tests of its own look at it."""
 
 
 @pytest.fixture

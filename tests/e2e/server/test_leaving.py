@@ -4,13 +4,12 @@ import json
 import socket
 import time
 from contextlib import closing
-from pathlib import Path
 from uuid import uuid4
 
 import openai
 
 from tests.fakes.model_server import FakeModelServer, Script
-from tests.fakes.real_server import LIMIT_S, Done, Person, until
+from tests.fakes.real_server import LIMIT_S, Done, Person, memory_bytes, until
 
 _ENOUGH_BYTES = 96 << 20
 
@@ -139,11 +138,3 @@ def send(person: Person, body: object) -> socket.socket:
         + data
     )
     return sock
-
-
-def memory_bytes(pid: int) -> int:
-    """What a process holds in memory now."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError("no VmRSS")

@@ -59,7 +59,7 @@ def chat(**more: Any) -> bytes:
         (chat(n=2), "invalid_value", "n"),
         (chat(temperature=9), "invalid_value", "temperature"),
         (chat(temperature=True), "invalid_value", "temperature"),
-        (chat(tools=[{"type": "function"}]), "invalid_value", "tools[0]"),
+        (chat(tools=[{"type": "function"}]), "invalid_value", "tools"),
         (chat(response_format={"type": "json_object"}), "invalid_value", "response_format.type"),
     ],
     ids=lambda value: value[:24].decode(errors="replace") if isinstance(value, bytes) else str(value),

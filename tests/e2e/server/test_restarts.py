@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sqlite3
+from collections.abc import Iterator
 from uuid import uuid4
 
 import openai
@@ -12,14 +13,34 @@ import pytest
 from tests.fakes.model_server import Call, FakeModelServer, Script
 from tests.fakes.real_server import (
     LIMIT_S,
+    UNATTACKED,
     Person,
     RealServer,
     alive,
     below,
+    new_person,
+    real_server,
     wait_gone,
+    with_model,
     workers,
 )
 from tests.fakes.running_turn import Running, code, sleeping
+
+
+@pytest.fixture(scope="module")
+def server(shared_model: FakeModelServer) -> Iterator[RealServer]:
+    with real_server(with_model(shared_model.url), before=UNATTACKED) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def alice(server: RealServer) -> Person:
+    return new_person(server, "alice")
+
+
+@pytest.fixture(scope="module")
+def bob(server: RealServer) -> Person:
+    return new_person(server, "bob")
 
 
 def test_a_worker_killed_in_mid_turn_is_one_clear_error(alice: Person, bob: Person) -> None:
