@@ -15,8 +15,9 @@ What the peer does wrong raises PeerFault, after which the connection is of no m
 do wrong raises LocalFault. The caller passes the time in (seconds, monotonic): no clock here.
 """
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from jail.wire.errors import LocalFault, PeerFault
 from jail.wire.frames import MAX_FRAME_BYTES, Kind, decode_frame, encode_frame
@@ -44,15 +45,13 @@ _MAX_CREDIT = 4 * STREAM_WINDOW
 Side = Literal["core", "worker"]
 
 
-@dataclass(frozen=True, slots=True)
-class PeerReady:
+class PeerReady(msgspec.Struct, frozen=True):
     """The handshake is done; ``software`` is what the worker calls itself ("" at the worker)."""
 
     software: str
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """The peer opened request ``id``; answer it with item, reply and error."""
 
     id: int
@@ -60,40 +59,35 @@ class Asked:
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ItemCame:
+class ItemCame(msgspec.Struct, frozen=True):
     """An item of our request ``id``. Grant credit again once it has been dealt with."""
 
     id: int
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Replied:
+class Replied(msgspec.Struct, frozen=True):
     """Our request ``id`` is closed with a result."""
 
     id: int
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """Our request ``id`` is closed with an error."""
 
     id: int
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class CreditCame:
+class CreditCame(msgspec.Struct, frozen=True):
     """``count`` more items may be sent for the peer's request ``id``."""
 
     id: int
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelCame:
+class CancelCame(msgspec.Struct, frozen=True):
     """The peer no longer wants its request ``id``; close it soon."""
 
     id: int
@@ -102,8 +96,7 @@ class CancelCame:
 Event = PeerReady | Asked | ItemCame | Replied | Failed | CreditCame | CancelCame
 
 
-@dataclass(slots=True)
-class _Ours:
+class _Ours(msgspec.Struct):
     """A request we opened: what the peer may still send."""
 
     verb: Verb
@@ -112,13 +105,12 @@ class _Ours:
     cancelled: bool = False
 
 
-@dataclass(slots=True)
-class _Theirs:
+class _Theirs(msgspec.Struct):
     """A request the peer opened: what we may still send."""
 
     verb: Verb
     credit: int
-    cancelled: bool = field(default=False)
+    cancelled: bool = False
 
 
 class Connection:
