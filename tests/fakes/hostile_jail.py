@@ -134,9 +134,11 @@ FAULTS = {
     "answer-to-nothing": ("begin(); raw(1, 4, 77, {}); stay()", "order"),
     "credit-overrun": (f"a = begin(); sock.sendall({_ITEM} * 400); stay()", "credit"),
     "credit-for-ever": (
+        # in one piece, so that the request is still open when the credit comes
         (
-        "a = begin(); say(connection.request(SessionLoad(a.body.turn))[1])\n"
-        "sock.sendall(zmtp.encode(msgpack.packb([1, 6, 1, 64])) * 50); stay()"
+            "a = begin(); _, data = connection.request(SessionLoad(a.body.turn))\n"
+            "credit = zmtp.encode(msgpack.packb([1, 6, 1, 64]))\n"
+            "sock.sendall(zmtp.encode(data) + credit * 50); stay()"
         ),
         "credit",
     ),

@@ -174,6 +174,8 @@ class RealServer:
             "server": {"data_dir": str(self.data_dir), "log_format": "json", "log_level": "debug"},
             **{name: dict(values) for name, values in sections.items()},
         }
+        # a turn that should have ended long ago ends before the test's patience does
+        self._sections.setdefault("agent.limits", {"wall_s": 50})
         self._sections["server"] |= {"data_dir": str(self.data_dir), "log_format": "json"}
         if keys:
             self.write_keys(keys)

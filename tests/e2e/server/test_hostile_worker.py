@@ -14,7 +14,7 @@ from tests.fakes.real_server import Person, RealServer, alive, memory_bytes, rea
 from tests.fakes.running_turn import Running, code
 
 _ENOUGH_BYTES = 64 << 20
-LOAD_AGENT = 'provider = "builtin"\nmodel = "load"\n'
+LOAD_AGENT = 'provider = "builtin"\nmodel = "load"\n[limits]\nwall_s = 900\n'
 
 
 @pytest.fixture(scope="module")

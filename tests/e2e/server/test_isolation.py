@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from typing import Any
 from uuid import uuid4
 
 import pytest
