@@ -107,5 +107,10 @@ def tell(ref: Ref, message: Any) -> bool:
     return True
 
 
+def ask(ref: Ref, message: Any, timeout_s: float) -> Any:
+    """Ask an actor below and wait. Raises pykka.Timeout, pykka.ActorDeadError, what the actor raised."""
+    return ref.ask(message, timeout=timeout_s)
+
+
 def void(_: object) -> None:
     """Drop a result where a callback has to return None."""

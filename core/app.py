@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from actors.base import Actor, Exited, Ref, tell
+from actors.base import Actor, Exited, Ref, ask, tell
 from actors.edge import Edge
 from actors.observer import Observer
 from actors.restart import RestartPolicy
@@ -155,7 +155,7 @@ class Core:
         self._child("hub")  # it was made last, so all of them were
 
     def _child(self, name: str) -> Ref:
-        found: Any = self._tree.ask(FindChild(name), timeout=_ASK_S) if self._tree is not None else None
+        found: Any = ask(self._tree, FindChild(name), _ASK_S) if self._tree is not None else None
         if found is None:
             raise CoreError(f"core's {name} ended at its start; the log says why")
         ref: Ref = found

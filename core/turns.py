@@ -7,7 +7,7 @@ from typing import Any
 
 import pykka
 
-from actors.base import Ref, tell
+from actors.base import Ref, ask, tell
 from actors.observer import Observer
 from actors.service import TurnSpec
 from actors.supervisor import ChildSpec, FindChild, ListChildren, Supervisor, Timers
@@ -131,7 +131,7 @@ class Turns:
         return await _gone(await asyncio.to_thread(self._ask, LeaveAll()), timeout_s)
 
     def _ask(self, message: Any) -> Any:
-        return self._users.ask(message, timeout=_DESCRIBE_TIMEOUT_S)
+        return ask(self._users, message, _DESCRIBE_TIMEOUT_S)
 
     def _jails(self) -> list[JailInfo]:
         answers = [_ask(ref) for _, ref in self._ask(ListChildren())]

@@ -215,8 +215,12 @@ class Jail:
         if self._doomed:
             self.kill()
         elif self._gate is not None:
-            with suppress(BrokenPipeError):  # it died; its end follows
+            try:
                 os.write(self._gate, _GATE_BYTE)
+            except BrokenPipeError:
+                # it died before the gate, and its end follows: an empty pipe must not look passed
+                os.close(self._gate)
+                self._gate = None
 
     def _look_at_gate(self) -> None:
         if self._gate is None or not self._init or not _broken(self._gate):

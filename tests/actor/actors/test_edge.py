@@ -80,7 +80,12 @@ def test_messages_come_whole_and_in_order_however_the_bytes_fall(end: End) -> No
 
 def test_sending_works_from_any_thread_and_past_a_full_socket(end: End) -> None:
     line = b"x" * 50_000
-    sender = threading.Thread(target=lambda: [end.channel.send(line) for _ in range(40)])
+
+    def send() -> None:
+        for _ in range(40):
+            end.channel.send(line)
+
+    sender = threading.Thread(target=send)
     sender.start()
     sender.join(_LIMIT_S)
     got = 0

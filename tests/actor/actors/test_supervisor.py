@@ -8,14 +8,13 @@ from typing import Any
 import pykka
 import pytest
 
-from actors.base import Actor, Exited, Ref
+from actors.base import Actor, Exited, Ref, ask
 from actors.edge import Edge
 from actors.observer import Silent
-from actors.restart import RestartPolicy
+from actors.restart import Lifetime, RestartPolicy
 from actors.supervisor import (
     ChildSpec,
     FindChild,
-    Lifetime,
     ListChildren,
     StartChild,
     Supervisor,
@@ -101,24 +100,24 @@ def test_children_start_in_order_and_stop_in_reverse(edge: Edge, root: Ref) -> N
 def test_a_failed_child_is_torn_down_and_started_again_under_its_name(edge: Edge, root: Ref) -> None:
     said: queue.Queue[str] = queue.Queue()
     ref = Supervisor.start("s", root, Silent(), edge, (spec("a", said),), policy())
-    first = ref.ask(FindChild("a"), timeout=_LIMIT_S)
+    first = ask(ref, FindChild("a"), _LIMIT_S)
     first.tell("fail")
     assert says(said, 3) == ["a up", "a down", "a up"]
-    second = ref.ask(FindChild("a"), timeout=_LIMIT_S)
+    second = ask(ref, FindChild("a"), _LIMIT_S)
     assert second != first
-    assert second.ask("hello", timeout=_LIMIT_S) == "hello"
+    assert ask(second, "hello", _LIMIT_S) == "hello"
     stop_and_wait(ref, _LIMIT_S)
 
 
 def test_a_temporary_child_stays_gone_and_can_be_started_anew(edge: Edge, root: Ref) -> None:
     said: queue.Queue[str] = queue.Queue()
     ref = Supervisor.start("s", root, Silent(), edge, (), policy())
-    child = ref.ask(StartChild(spec("a", said, "temporary")), timeout=_LIMIT_S)
-    assert ref.ask(StartChild(spec("a", said, "temporary")), timeout=_LIMIT_S) == child
+    child = ask(ref, StartChild(spec("a", said, "temporary")), _LIMIT_S)
+    assert ask(ref, StartChild(spec("a", said, "temporary")), _LIMIT_S) == child
     stop_and_wait(child, _LIMIT_S)
     assert says(said, 2) == ["a up", "a down"]
-    assert ref.ask(ListChildren(), timeout=_LIMIT_S) == []
-    assert ref.ask(StartChild(spec("a", said, "temporary")), timeout=_LIMIT_S) != child
+    assert ask(ref, ListChildren(), _LIMIT_S) == []
+    assert ask(ref, StartChild(spec("a", said, "temporary")), _LIMIT_S) != child
     stop_and_wait(ref, _LIMIT_S)
 
 
@@ -132,4 +131,4 @@ def test_a_child_that_never_starts_escalates_to_the_parent(
     assert exited.ref == ref
     assert "ended 4 times" in str(exited.error)
     with pytest.raises(pykka.ActorDeadError):
-        ref.ask(ListChildren(), timeout=_LIMIT_S)
+        ask(ref, ListChildren(), _LIMIT_S)

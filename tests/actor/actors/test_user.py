@@ -10,7 +10,7 @@ from typing import Any
 import pykka
 import pytest
 
-from actors.base import Ref
+from actors.base import Ref, ask
 from actors.edge import Edge
 from actors.observer import Silent
 from actors.service import RequestKey, TurnSpec, VerbRequest
@@ -170,7 +170,7 @@ def test_a_turn_runs_over_the_real_edge(house: House) -> None:
     worker.say(worker.connection.reply(turn, TurnEnd("stop")))
     assert ended(spec) == TurnEnd("stop")
     assert sink(spec).items == [Delta("ho")] * 40
-    info = house.ref.ask(DescribeJail(), timeout=_LIMIT_S)
+    info = ask(house.ref, DescribeJail(), _LIMIT_S)
     assert (info.user, info.phase, info.start_s > 0) == ("alice", "ready", True)
     worker.sock.close()
 
@@ -182,7 +182,7 @@ def test_a_log_that_accepts_nothing_stops_the_worker_at_its_window(house: House)
         worker.say(worker.connection.item(turn, Delta("x")))
     assert worker.connection.credit(turn) == 0
     while len(sink(spec).waiting) < 16:
-        house.ref.ask(DescribeJail(), timeout=_LIMIT_S)
+        ask(house.ref, DescribeJail(), _LIMIT_S)
     for accepted in sink(spec).waiting[:4]:
         accepted()
     while worker.connection.credit(turn) < 4:
@@ -197,7 +197,7 @@ def test_a_spec_of_another_user_is_refused_and_is_loud(house: House) -> None:
     assert isinstance(outcome, Failure)
     assert outcome.code == "internal"
     with pytest.raises(pykka.ActorDeadError):
-        house.ref.ask(DescribeJail(), timeout=_LIMIT_S)
+        ask(house.ref, DescribeJail(), _LIMIT_S)
     assert house.jails.workers.empty()
 
 
@@ -249,7 +249,7 @@ def test_leaving_drains_the_jail_and_ends_the_actor(house: House) -> None:
     assert asked.verb == "drain"
     worker.say(worker.connection.reply(asked.id, Done()))
     worker.sock.close()
-    house.ref.actor_stopped.wait(_LIMIT_S)  # type: ignore[attr-defined]
+    house.ref.actor_stopped.wait(_LIMIT_S)
     assert not house.ref.is_alive()
 
 

@@ -233,8 +233,9 @@ def test_cancel_stops_the_provider_by_itself_and_tells_the_worker(house: House) 
     _, rest = house.asks(StepBegin(ONE, 1, "run_command", "{}"))
     assert rest == []  # but nothing new acts
     house.says(house.worker.error(turn_request, "cancelled", "stopped"))
-    assert isinstance(house.sink(spec).outcome, Failure)
-    assert house.sink(spec).outcome.code == "cancelled"
+    outcome = house.sink(spec).outcome
+    assert isinstance(outcome, Failure)
+    assert outcome.code == "cancelled"
 
 
 def test_a_worker_that_ignores_cancel_loses_its_jail_after_two_seconds(house: House) -> None:
