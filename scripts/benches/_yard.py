@@ -101,6 +101,7 @@ class Yard:
         self._on_started: dict[int, OnStarted] = {}
         self._bare: dict[int, Callable[[], None]] = {}
         self._lives = 0
+        self._closing = False
         self.loop.on_signal(signal.SIGCHLD, self._reap)
 
     @staticmethod
@@ -151,6 +152,7 @@ class Yard:
 
     def close(self) -> None:
         """End everything and give back what is held."""
+        self._closing = True
         try:
             self._jails.kill_all()
             self.end_bare(list(self._bare))
@@ -164,6 +166,8 @@ class Yard:
         match message:
             case JailStarted(life=life, spawn_s=spawn_s) if fd is not None:
                 self._on_started.pop(life)(life, socket.socket(fileno=fd), spawn_s)
+            case JailFailed() if self._closing:
+                pass
             case JailFailed(message=text):
                 raise BenchError(f"no jail: {text}")
             case JailExited(life=life, how=how):

@@ -7,6 +7,7 @@ function ``measure() -> Iterator[Result]``.
 import argparse
 import importlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ def main(argv: list[str]) -> int:
     for name in chosen:
         if name not in known:
             parser.error(f"no benchmark {name}; there are: {', '.join(known) or 'none yet'}")
+    # ended early, what was started still has to be ended and directories removed
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     for name in chosen:
         for result in _measure(name):
             print(line(result), flush=True)
