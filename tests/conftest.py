@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import structlog
 
 _SETTLE_S = 2.0
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,6 +30,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Adopt orphans, so that a jail whose starter died is still found."""
     config.addinivalue_line("markers", "outlives(reason): leaves something behind on purpose")
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # structlog's own default draws tracebacks with every local, which stalls an event loop for seconds
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=repr),
+        ]
+    )
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class FakeModelServer:
         self.requests: list[Recorded] = []
         self.url = ""
         self.left = threading.Semaphore(0)
-        """Released each time a client went away before its answer was whole."""
+        """Released each time a client went away before its answer was whole; a new one from ``say``."""
         self.bytes_sent = 0
         self._scripts: deque[Script] = deque()
         self._default = (rate_per_s, tokens)
@@ -98,7 +98,8 @@ class FakeModelServer:
         self._keep_alive = keep_alive
 
     def say(self, *scripts: Script) -> None:
-        """Queue what the next requests are answered with."""
+        """Queue what the next requests are answered with; who left before counts no more."""
+        self.left = threading.Semaphore(0)
         self._scripts.extend(scripts)
 
     def forget(self) -> None:
@@ -136,11 +137,12 @@ class FakeModelServer:
         body = await request.json()
         self.requests.append(Recorded(request.path, dict(request.headers), body))
         script = self._scripts.popleft() if self._scripts else self._by_model(body)
+        left = self.left
         try:
             return await self._answer(request, script, body)
         except (asyncio.CancelledError, ConnectionError) as gone:
             if not self._closing.is_set():
-                self.left.release()
+                left.release()
             if isinstance(gone, ConnectionError):
                 return web.Response(status=499)  # to nobody
             raise

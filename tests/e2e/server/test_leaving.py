@@ -59,6 +59,7 @@ def test_leaving_a_session_lets_the_turn_go_on(alice: Person, model: FakeModelSe
     session = f"s-{uuid4().hex[:8]}"
     whole = "".join(f"word{n} " for n in range(30))
     model.say(Script(text=whole, rate_per_s=40))
+    left = model.left
     leave_after_first_piece(alice, session)
     model.say(Script(text="and on"))
 
@@ -70,7 +71,7 @@ def test_leaving_a_session_lets_the_turn_go_on(alice: Person, model: FakeModelSe
 
     assert until("the end of the turn", free).text == "and on"
     assert model.requests[-1].body["messages"][-2] == {"role": "assistant", "content": whole}
-    assert not model.left.acquire(blocking=False)
+    assert not left.acquire(blocking=False)
 
 
 def test_a_client_that_stops_reading_holds_up_nobody_and_costs_little(alice: Person, bob: Person) -> None:
