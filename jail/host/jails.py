@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from jail.host.diagnosis import Diagnosis
-from jail.host.launcher import ExecStarter, JailSpec
+from jail.host.launcher import JailSpec, Starter
 from jail.host.loop import Loop, Timer
 from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
 from jail.host.profile import Limits, Profile, System, user_paths
-from jail.host.running import Jail, Phase
+from jail.host.running import Phase, RunningJail
 
 Send = Callable[[ToCore, int | None], None]
 Observe = Callable[[str, Mapping[str, Any]], None]
@@ -45,7 +45,7 @@ class JailPlan:
 @dataclass(slots=True)
 class _Entry:
     request: StartJail
-    jail: Jail
+    jail: RunningJail
     watched: tuple[int, ...] = ()
     told: bool = False  # core was sent JailStarted
     killed: bool = False  # at core's word
@@ -59,7 +59,7 @@ class Jails:
     def __init__(
         self,
         loop: Loop,
-        starter: ExecStarter,
+        starter: Starter,
         plan: JailPlan,
         send: Send,
         guard: Callable[[int], None],
@@ -163,6 +163,7 @@ class Jails:
         if jail.init_pidfd in wanted and jail.init_pidfd not in entry.watched:
             self._guard(jail.init_pidfd)
         entry.watched = wanted
+        jail.release()
 
     def _step(self, life: int) -> None:
         entry = self._entries.get(life)
@@ -228,7 +229,7 @@ class Jails:
         entry.jail.kill()
         if entry.timer is not None:
             entry.timer.cancel()
-        entry.timer = self._loop.later(_KILL_STEP_S, entry.jail.kill_bwrap)
+        entry.timer = self._loop.later(_KILL_STEP_S, entry.jail.kill_hard)
 
     def _fail(self, request: StartJail, message: str) -> None:
         self._send(JailFailed(request.life, message), None)

@@ -72,6 +72,16 @@ def die_with_parent(parent: int) -> None:
         raise ProcessLookupError("the parent has ended")
 
 
+def die_with_adopter() -> None:
+    """Ask for SIGKILL at the end of a parent whose pid cannot be seen from here."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def forbid_new_privileges() -> None:
+    """No execve gives more than we have, from here on (no_new_privs)."""
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
 def fork_quietly() -> int:
     """fork(2) with every signal blocked across it; the child has default dispositions.
 
@@ -112,11 +122,11 @@ def _become(program: Program, parent: int) -> NoReturn:
         os.umask(0o077)
         _set_descriptors(program)
         for limit, value in program.limits:
-            _set_limit(limit, value)
+            set_limit(limit, value)
         change_identity(program.identity)
         die_with_parent(parent)
         if program.no_new_privs:
-            prctl(_PR_SET_NO_NEW_PRIVS, 1)
+            forbid_new_privileges()
         os.execve(program.argv[0], program.argv, dict(program.env))  # noqa: S606
     finally:
         # nobody above this frame may run in the child, whatever was raised
@@ -132,7 +142,8 @@ def change_identity(identity: Identity | None) -> None:
     os.setresuid(identity.uid, identity.uid, identity.uid)
 
 
-def _set_limit(limit: int, value: int) -> None:
+def set_limit(limit: int, value: int) -> None:
+    """Set a soft and hard limit of ours, to no more than the hard one that is there."""
     _, hard = resource.getrlimit(limit)
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
