@@ -16,11 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from jail.host.launcher import Edges, HostUids, JailSpec, rlimits
+from jail.host.launcher import Edges, ExecStarter, HostUids, JailSpec, rlimits
 from jail.host.messages import HostError, receive_message, send_message
 from jail.host.profile import JailFds, args_bytes, arguments
 from jail.host.running import Phase, readable
-from jail.host.seccomp import filter_program
 from jail.host.starting import Builder, BuildFailed, BuildJail, Entered, FromBuilder, Go, Worker
 from jail.host.syscalls import Machine
 from jail.host.template import Template
@@ -34,7 +33,7 @@ class ForkStarter:
         run_dir: a directory that only the spawner may enter, for a socket's first moment.
         uids: whom jails may run as.
         machine: for the filter.
-        python, app, guard: see :class:`jail.host.template.Template`.
+        python, app: see :class:`jail.host.template.Template`.
     """
 
     def __init__(
@@ -45,13 +44,12 @@ class ForkStarter:
         machine: Machine,
         python: str,
         app: Path,
-        guard: Callable[[int], None] = lambda _pidfd: None,
     ) -> None:
         self._bwrap = str(bwrap)
         self._edges = Edges(run_dir)
         self.uids = uids
-        self._filter = filter_program(machine)
-        self.template = Template(python, app, guard)
+        self.plain = ExecStarter(bwrap, run_dir, uids, machine)
+        self.template = Template(python, app)
 
     def start(self, spec: JailSpec) -> "ForkedJail":
         """See :class:`jail.host.launcher.Starter`."""
@@ -60,7 +58,7 @@ class ForkStarter:
         request = BuildJail(
             bwrap=self._bwrap,
             args=args_bytes(arguments(spec.profile, JailFds())),
-            seccomp=self._filter,
+            seccomp=self.plain.filter,
             uid=identity.uid if identity else -1,
             gid=identity.gid if identity else -1,
             limits=rlimits(spec.profile.limits),

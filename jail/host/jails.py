@@ -211,6 +211,8 @@ class Jails:
             elif entry.killed or not self._open:
                 self._fail(entry.request, "it was killed before it started")
             else:
+                if entry.jail.why:
+                    self._observe("jail_build_failed", {"life": life, "message": entry.jail.why})
                 self._diagnose(entry.request)
         self._start_waiting()
         if not self._entries:
@@ -218,7 +220,7 @@ class Jails:
 
     def _diagnose(self, request: StartJail) -> None:
         try:
-            diagnosis = Diagnosis(self._starter, self._plan.spec(request.user, request.host_uid))
+            diagnosis = Diagnosis(self._starter.plain, self._plan.spec(request.user, request.host_uid))
         except HostError as error:
             self._fail(request, str(error))
             return

@@ -35,6 +35,11 @@ class Starter(Protocol):
     uids: "HostUids"
     """Whom jails may run as."""
 
+    @property
+    def plain(self) -> "ExecStarter":
+        """Starts the same jails by bwrap alone: to find out why none can be built."""
+        ...
+
     def start(self, spec: JailSpec) -> RunningJail:
         """Begin to start a jail. Raises HostError when it is refused at once."""
         ...
@@ -79,7 +84,12 @@ class ExecStarter:
         self._bwrap = str(bwrap)
         self._edges = Edges(run_dir)
         self.uids = uids
-        self._filter = filter_program(machine)
+        self.filter = filter_program(machine)
+
+    @property
+    def plain(self) -> "ExecStarter":
+        """See :class:`Starter`."""
+        return self
 
     def start(self, spec: JailSpec, error_fd: int | None = None) -> "Jail":
         """See :class:`Starter`. ``error_fd`` is for commands that are ours alone."""
@@ -94,7 +104,7 @@ class ExecStarter:
             listener, edge = self._edges.pair()
             given.insert(0, listener.detach())
             args = args_bytes(arguments(spec.profile, JailFds()))
-            given[1:1] = [_memory("args", args), _memory("seccomp", self._filter)]
+            given[1:1] = [_memory("args", args), _memory("seccomp", self.filter)]
             pid = start(
                 Program(
                     argv=(self._bwrap, "--args", str(JailFds().args), "--", *spec.profile.program),

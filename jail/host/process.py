@@ -9,7 +9,8 @@ import fcntl
 import os
 import resource
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -19,6 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_GET_CHILD_SUBREAPER: Final = 37
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 FIRST_FD: Final = 3
@@ -63,6 +65,19 @@ def prctl(option: int, value: int) -> None:
 def become_subreaper(on: bool = True) -> None:
     """Adopt what descendants leave behind, so that all of it is reaped here."""
     prctl(_PR_SET_CHILD_SUBREAPER, int(on))
+
+
+@contextmanager
+def subreaper() -> Iterator[None]:
+    """Be one for a while."""
+    before = ctypes.c_int()
+    if _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    become_subreaper()
+    try:
+        yield
+    finally:
+        become_subreaper(bool(before.value))
 
 
 def die_with_parent(parent: int) -> None:

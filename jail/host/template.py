@@ -1,13 +1,13 @@
 """The spawner's end of the template: a warm interpreter that forks once a request.
 
 It is started by exec, never forked from the spawner, so nothing of the spawner's is in its memory,
-and it is told nothing but descriptors (:mod:`jail.host.starting` says why).
+and it is told nothing but descriptors (:mod:`jail.host.starting` says why). It runs no code of a
+user's, so it dies with the spawner without a guard.
 """
 
 import os
 import signal
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,11 +26,10 @@ class Template:
     Args:
         python: the interpreter of jails.
         app: the staged code (:mod:`jail.host.staging`), with the jails' ``lib`` beside it.
-        guard: is given a pidfd of it.
     """
 
-    def __init__(self, python: str, app: Path, guard: Callable[[int], None]) -> None:
-        self._python, self._app, self._guard = python, app, guard
+    def __init__(self, python: str, app: Path) -> None:
+        self._python, self._app = python, app
         self._control: socket.socket | None = None
         self.pid: int | None = None
 
@@ -65,9 +64,6 @@ class Template:
             os.close(script)
         control.setblocking(False)
         self._control = control
-        pidfd = os.pidfd_open(self.pid)
-        self._guard(pidfd)
-        os.close(pidfd)
 
     def fork(self, conn: socket.socket) -> None:
         """Have it fork once, and give the fork ``conn``. Raises HostError."""

@@ -42,7 +42,7 @@ def build(fork: Fork) -> Callable[[], int]:
         message = str(error)
     except BaseException as error:  # noqa: BLE001 - told, and the end of this process
         message = f"{type(error).__name__}: {error}"
-    _give_up(fork.conn, message)
+    return _give_up(fork.conn, message)
 
 
 def _build(fork: Fork) -> Callable[[], int]:

@@ -46,12 +46,14 @@ class House:
         self.machine = find_machine()
         self.bwrap = find_bwrap()
         uids = HostUids(USER_UIDS)
+        fork = ForkStarter(
+            self.bwrap, self.layout.run_dir, uids, self.machine, self.system.python, self.staged.app
+        )
         self.starters: dict[str, ExecStarter | ForkStarter] = {
             "exec": ExecStarter(self.bwrap, self.layout.run_dir, uids, self.machine),
-            "fork": ForkStarter(
-                self.bwrap, self.layout.run_dir, uids, self.machine, self.system.python, self.staged.app
-            ),
+            "fork": fork,
         }
+        fork.template.warm()
         self._uids: dict[str, int] = {}
 
     def uid(self, user: str) -> int:

@@ -11,10 +11,10 @@ from tests.fakes.jails import USER_UIDS, House, is_root
 
 
 @pytest.fixture
-def config(house: House) -> DoctorConfig:
+def config(house: House, kind: str) -> DoctorConfig:
     return DoctorConfig(
         house.data_dir, house.bwrap, house.machine, house.system, house.staged.lib,
-        house.staged.etc, house.owners, USER_UIDS, secrets=(Path("/etc/shadow"),),
+        house.staged.etc, house.owners, USER_UIDS, secrets=(Path("/etc/shadow"),), app=house.staged.app, start=kind,
     )  # fmt: skip
 
 
