@@ -197,6 +197,8 @@ class ForkedJail:
             received = receive_message(conn, FromBuilder)
         except BlockingIOError:
             return False
+        except ConnectionResetError:  # it ended with something unread: nobody took the request
+            received = None
         except (HostError, OSError) as error:
             self.why = f"the builder broke off: {error}"
             received = None
