@@ -1,7 +1,7 @@
 """All that can be told of a jail from outside and inside, in a form two jails can be compared by.
 
-Numbers that differ from jail to jail (pids, inodes of namespaces, ids of mounts, devices) are replaced by what
-they stand for; what is left has to be equal however a jail was started.
+Numbers that differ from jail to jail (pids, inodes of namespaces, ids of mounts, devices) are replaced by
+what they stand for; what is left has to be equal however a jail was started.
 """
 
 import ctypes
@@ -234,7 +234,7 @@ def filters(pid: int) -> list[bytes]:
     ptrace(seize)
     ptrace(interrupt)
     os.waitpid(pid, wall)
-    found = []
+    found: list[bytes] = []
     try:
         while True:
             try:

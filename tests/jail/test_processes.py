@@ -198,7 +198,7 @@ def test_a_worker_that_shook_off_its_parents_death_dies_by_the_guard(enter: Ente
     pid, pidfd = jail.jail.init_pid, jail.jail.init_pidfd
     assert pidfd is not None
     guard = Guard()
-    guard.watch(pidfd)
+    guard.watch([pidfd])
     _wait_for_sleep(jail, pid)
 
     guard.close()  # as the spawner's end does
