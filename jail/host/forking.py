@@ -1,7 +1,7 @@
 """Jails forked from a warm interpreter, as the spawner sees them.
 
     STARTING --Builder, Worker--> pid 1 is known, the guard is told, Go --Entered--> RUNNING
-             --the socket ends with no word: the template died--> once more, from the beginning
+             --the socket ends with no word, as when the template dies--> once more, from the beginning
     STARTING or RUNNING --builder gone, pid 1 reaped--> ENDED
 
 All the work is the builder's (:mod:`jail.template.building`), a process for each jail, so that any
@@ -20,7 +20,7 @@ from jail.host.launcher import Edges, ExecStarter, HostUids, JailSpec, rlimits
 from jail.host.messages import HostError, receive_message, send_message
 from jail.host.profile import JailFds, args_bytes, arguments
 from jail.host.running import Phase, readable
-from jail.host.starting import Builder, BuildFailed, BuildJail, Entered, FromBuilder, Go, Worker
+from jail.host.starting import FROM_BUILDER, Builder, BuildFailed, BuildJail, Entered, Go, Worker
 from jail.host.syscalls import Machine
 from jail.host.template import Template
 
@@ -121,6 +121,7 @@ class ForkedJail:
         self._began = began
         self._init = 0
         self._builder: int | None = None
+        self._stale: list[int] = []
         self._reaped = False
         self._released = False
         self._doomed = False
@@ -144,6 +145,7 @@ class ForkedJail:
 
     def step(self) -> None:
         """See :class:`jail.host.running.RunningJail`."""
+        self._close_stale()
         while self._conn is not None and self._read(self._conn):
             pass
         if self._builder is not None and readable(self._builder):
@@ -190,11 +192,16 @@ class ForkedJail:
             if fd is not None:
                 os.close(fd)
         self._builder = self.init_pidfd = None
+        self._close_stale()
+
+    def _close_stale(self) -> None:
+        while self._stale:
+            os.close(self._stale.pop())
 
     def _read(self, conn: socket.socket) -> bool:
         """Take one message; whether there may be more."""
         try:
-            received = receive_message(conn, FromBuilder)
+            received = receive_message(conn, FROM_BUILDER)
         except BlockingIOError:
             return False
         except ConnectionResetError:  # it ended with something unread: nobody took the request
@@ -225,19 +232,18 @@ class ForkedJail:
         return True
 
     def _on_conn_end(self) -> None:
-        wordless = self._builder is None and not self._init and not self.why
+        # without a word of why: its builder was killed with the template, or none ever took the request
+        wordless = not self._init and not self.why
         if self.phase is Phase.STARTING and wordless and not self._doomed and self._listener is not None:
             listener, self._listener = self._listener, None
-            old = self._conn
+            assert self._conn is not None
+            # closed at the next step: a number that is watched must not become another's meanwhile
+            self._stale = [self._conn.detach(), *([] if self._builder is None else [self._builder])]
+            self._conn = self._builder = None
             try:
-                # the new one first: its number must not be the old one's, which the loop watches
                 self._conn = self._ask(self._request, listener)
             except (HostError, OSError) as error:
                 self.why = str(error)
-                self._drop_conn()
-            else:
-                assert old is not None
-                old.close()
             listener.close()
         else:
             self._drop_conn()

@@ -278,8 +278,11 @@ def _limit_processes(pid: int, count: int, identity: Identity | None) -> None:
 
 def parent_of(pid: int) -> int:
     """A process's parent; OSError for one that is gone."""
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
+    fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(fd, _MAX_STATUS_BYTES).rpartition(b")")[2].split()[1])
+    finally:
+        os.close(fd)
 
 
 def _events(fd: int, wanted: int) -> int:

@@ -11,7 +11,7 @@ and nothing else, and the builder, itself forked already, reads its request from
     either  -> spawner   BuildFailed, and its end
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -68,5 +68,6 @@ class BuildFailed(_Message, frozen=True):
     message: str
 
 
-ToBuilder = BuildJail | Go
-FromBuilder = Builder | Worker | Entered | BuildFailed
+# made once: a fresh fork would make its own, out of fresh memory
+TO_BUILDER: Final = msgspec.msgpack.Decoder(BuildJail | Go)
+FROM_BUILDER: Final = msgspec.msgpack.Decoder(Builder | Worker | Entered | BuildFailed)

@@ -1,4 +1,4 @@
-"""The spawner's end of the template: a warm interpreter that forks once a request.
+"""The spawner's end of the template: a warm interpreter that forks builders.
 
 It is started by exec, never forked from the spawner, so nothing of the spawner's is in its memory,
 and it is told nothing but descriptors (:mod:`jail.host.starting` says why). It runs no code of a

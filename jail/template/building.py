@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 
 from jail.host.messages import HostError, receive_message, send_message
 from jail.host.process import NOT_STARTED, Identity, change_identity, die_with_parent, set_limit
-from jail.host.starting import Builder, BuildFailed, BuildJail, ToBuilder, Worker
+from jail.host.starting import TO_BUILDER, Builder, BuildFailed, BuildJail, Worker
 from jail.template import kernel
 from jail.template.bwrap import Bwrap
 from jail.template.entering import Place, become_worker
@@ -34,9 +34,8 @@ _MAX_MESSAGE: Final = 1_000
 
 def build(fork: Fork) -> Callable[[], int]:
     """Build a jail and return, in its worker alone, what has to run there."""
-    me = os.getpid()
     try:
-        send_message(fork.conn, Builder(), os.pidfd_open(me))
+        send_message(fork.conn, Builder(), os.pidfd_open(os.getpid()))
         return _build(fork)
     except (OSError, HostError, BuildError) as error:
         message = str(error)
@@ -46,10 +45,11 @@ def build(fork: Fork) -> Callable[[], int]:
 
 
 def _build(fork: Fork) -> Callable[[], int]:
+    parent = os.getppid()
     request, listener = _receive_request(fork.conn)
     if request.uid >= 0:
         change_identity(Identity(request.uid, request.gid))
-    die_with_parent(fork.template)
+    die_with_parent(parent)  # once more: a change of uid took it back
     for limit, value in request.limits:
         set_limit(limit, value)
     bwrap = Bwrap(request.bwrap, request.args, request.seccomp)
@@ -71,7 +71,7 @@ def _build(fork: Fork) -> Callable[[], int]:
 def _receive_request(conn: socket.socket) -> tuple[BuildJail, int]:
     poll = select.poll()
     poll.register(conn, select.POLLIN)
-    received = receive_message(conn, ToBuilder) if poll.poll(_REQUEST_MS) else None
+    received = receive_message(conn, TO_BUILDER) if poll.poll(_REQUEST_MS) else None
     if received is None:
         raise BuildError("no request came")
     request, listener = received

@@ -1,7 +1,6 @@
 """bwrap as the builder's child: builds the namespaces, holds them until they were entered."""
 
 import fcntl
-import json
 import os
 import select
 import signal
@@ -17,7 +16,8 @@ _MAX_TEXT_BYTES: Final = 8_192
 _ASIDE_FD: Final = 16  # above every number that bwrap is given
 # reads what nobody ever writes: it is there until it is killed, or its maker ends
 _HOLDER: Final = "/bin/cat"
-_PROC: Final = "rw,nosuid,nodev,noexec,relatime"
+_PROC: Final = b"rw,nosuid,nodev,noexec,relatime"
+_MAX_MOUNTINFO_BYTES: Final = 1 << 16
 
 
 class Bwrap:
@@ -93,8 +93,8 @@ class Bwrap:
 
     def _take_child(self, status: bytes) -> None:
         try:
-            pid = int(json.loads(status.split(b"\n", 1)[0])["child-pid"])
-        except (ValueError, KeyError, TypeError):
+            pid = int(status.split(b'"child-pid":', 1)[1].split(b",", 1)[0].rstrip(b" }\n"))
+        except (ValueError, IndexError):
             raise BuildError(self._why()) from None
         self.child_pidfd = os.pidfd_open(pid)
         # the number is bwrap's child as long as bwrap says so: a pid could have been used again
@@ -104,10 +104,14 @@ class Bwrap:
 
     def _check_proc(self) -> None:
         """/proc in the jail must be what replaces it: one mount, with nothing mounted over parts of it."""
-        with open(f"/proc/{self._child}/mountinfo", encoding="utf-8", errors="replace") as file:
-            mounts = [line.split(" ", 6)[4:6] for line in file]
-        found = [mount for mount in mounts if mount[0].startswith("/proc")]
-        if found != [["/proc", _PROC]]:
+        fd = os.open(f"/proc/{self._child}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        text = b""
+        while data := os.read(fd, _MAX_MOUNTINFO_BYTES):
+            text += data
+        os.close(fd)
+        mounts = [line.split(b" ", 6)[4:6] for line in text.splitlines()]
+        found = [mount for mount in mounts if mount[0].startswith(b"/proc")]
+        if found != [[b"/proc", _PROC]]:
             raise BuildError(f"/proc in the jail is not as expected: {found}")
 
     def _why(self) -> str:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from jail.host.messages import receive_message, send_message
 from jail.host.process import die_with_adopter, forbid_new_privileges, set_limit
 from jail.host.profile import ENVIRONMENT, LISTENER_FD
-from jail.host.starting import BuildJail, Entered, Go, ToBuilder
+from jail.host.starting import TO_BUILDER, BuildJail, Entered, Go
 from jail.template import kernel
 from jail.template.errors import BuildError
 from jail.template.programs import prepare_program
@@ -72,7 +72,7 @@ def _wait_for_adoption(place: Place) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         raise BuildError("the spawner has ended")
     _wait(place.conn.fileno())
-    received = receive_message(place.conn, ToBuilder)
+    received = receive_message(place.conn, TO_BUILDER)
     if received is None or not isinstance(received[0], Go):
         raise BuildError("no longer wanted")
 

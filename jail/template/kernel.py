@@ -1,6 +1,7 @@
 """System calls that Python has no function for. All raise OSError."""
 
 import ctypes
+import errno
 import fcntl
 import os
 from typing import Final
@@ -29,7 +30,6 @@ _MNT_DETACH: Final = 2
 
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
-_PR_CAPBSET_READ: Final = 23
 _PR_CAPBSET_DROP: Final = 24
 _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x2008_0522
@@ -79,9 +79,10 @@ def replace_proc() -> None:
 def drop_capabilities() -> None:
     """Empty all five sets, for good."""
     for number in range(_MAX_CAPABILITIES):
-        if _libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) < 0:
+        if _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) < 0:
+            if ctypes.get_errno() != errno.EINVAL or number == 0:
+                _check(-1)
             break  # past the kernel's last
-        _check(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()))  # clears the ambient set too
 

@@ -12,11 +12,22 @@ from types import CodeType, ModuleType
 from typing import Final
 
 from jail.host.profile import WORKER
+from jail.peer import start as worker
 from jail.template import kernel
 from jail.template.errors import BuildError
 
 _ISOLATED: Final = ("-I", "-S")
+_PYTHON: Final = os.path.realpath(sys.executable)
 _CHANGED_SIGNALS: Final = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)  # by the interpreter
+
+
+def _command_line_place() -> tuple[int, int]:
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return int(fields[45]), int(fields[46])  # arg_start, arg_end; see proc(5)
+
+
+_COMMAND_LINE: Final = _command_line_place()
 
 
 def prepare_program(program: tuple[str, ...]) -> Callable[[], int]:
@@ -30,9 +41,7 @@ def prepare_program(program: tuple[str, ...]) -> Callable[[], int]:
     sys.orig_argv[:] = program
     if tuple(args) == WORKER:
         sys.argv[:] = args[2:]
-        from jail.peer import start
-
-        return start.main
+        return worker.main
     if args[2] == "-c":
         sys.argv[:] = ["-c", *args[4:]]
         return lambda: _run(lambda: compile(args[3], "<string>", "exec"), None)
@@ -41,7 +50,7 @@ def prepare_program(program: tuple[str, ...]) -> Callable[[], int]:
 
 
 def _is_this(python: str) -> bool:
-    return os.path.realpath(python) == os.path.realpath(sys.executable)
+    return _PYTHON in (python, os.path.realpath(python))
 
 
 def _read(path: str) -> CodeType:
@@ -79,12 +88,6 @@ def _execute(program: tuple[str, ...]) -> int:
 def _show_command_line(program: tuple[str, ...]) -> None:
     """Have /proc/PID/cmdline show ``program``, where it has just the length of what is there."""
     wanted = b"".join(os.fsencode(arg) + b"\0" for arg in program)
-    start, end = _command_line_place()
+    start, end = _COMMAND_LINE
     if end - start == len(wanted):
         kernel.write_memory(start, wanted)
-
-
-def _command_line_place() -> tuple[int, int]:
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-    return int(fields[45]), int(fields[46])  # arg_start, arg_end; see proc(5)

@@ -1,56 +1,79 @@
-"""The template's loop: one fork a request, and nothing read that concerns a user."""
+"""The template's loop: keeps a few forks in waiting, and reads nothing that concerns a user.
+
+The forks themselves take the spawner's requests from the control socket, a datagram each, so a start
+waits for a fork only while more come than are in waiting; the one that took a request says so to the
+template, which makes another.
+"""
 
 import os
 import select
 import socket
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from jail.host.process import die_with_parent
+from jail.template.rehearsal import rehearse_building
+
+_WAITING: Final = 2
+_TRY_AGAIN_MS: Final = 100  # where no process can be made now
 
 
 class Fork(NamedTuple):
-    """What a fresh fork has: descriptors, and whose child it is.
+    """What a fork that took a request has.
 
-    ``conn``: to the spawner, for this jail alone. ``spawner``: a pidfd of it. ``template``: our parent.
+    ``conn``: a socket to the spawner, for this jail alone. ``spawner``: a pidfd of it.
     """
 
     conn: socket.socket
     spawner: int
-    template: int
 
 
 def serve(control_fd: int) -> Fork:
-    """Fork once a request until the spawner closes its end, which ends this process.
+    """Keep forks in waiting until the spawner closes its end, which ends all of this.
 
-    Returns in the forks only. Each request is one byte and one descriptor.
+    Returns in forks only, in each when it has taken a request.
     """
     os.set_inheritable(control_fd, False)
     control = socket.socket(fileno=control_fd)
     spawner = os.pidfd_open(os.getppid())
+    taken, taken_end = os.pipe2(os.O_CLOEXEC)
     me = os.getpid()
     poll = select.poll()
-    poll.register(control_fd, select.POLLIN)
-    builders: dict[int, int] = {}
+    poll.register(control_fd, 0)  # its end; what comes is for the forks
+    poll.register(taken, select.POLLIN)
+    forks: dict[int, int] = {}  # pids by pidfds, of all that have not ended
+    waiting = 0
     while True:
-        for fd, _ in poll.poll():
-            if fd in builders:
-                os.waitpid(builders.pop(fd), 0)
+        while waiting < _WAITING and (pid := _fork()) >= 0:
+            if pid == 0:
+                for fd in (taken, *forks):
+                    os.close(fd)
+                die_with_parent(me)
+                return Fork(_take(control, taken_end), spawner)
+            waiting += 1
+            pidfd = os.pidfd_open(pid)
+            forks[pidfd] = pid
+            poll.register(pidfd, select.POLLIN)
+        for fd, _ in poll.poll(_TRY_AGAIN_MS if waiting < _WAITING else None):
+            if fd == control_fd:
+                os._exit(0)
+            elif fd == taken:
+                waiting -= len(os.read(taken, _WAITING))
+            else:
+                os.waitpid(forks.pop(fd), 0)
                 poll.unregister(fd)
                 os.close(fd)
-                continue
-            data, fds, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
-            if not data:
-                os._exit(0)
-            pid = _fork()
-            if pid == 0:
-                control.close()
-                for other in builders:
-                    os.close(other)
-                return Fork(socket.socket(fileno=fds[0]), spawner, me)
-            for given in fds:
-                os.close(given)  # without a fork, this is how the spawner learns of it
-            if pid > 0:
-                builder = os.pidfd_open(pid)
-                builders[builder] = pid
-                poll.register(builder, select.POLLIN)
+
+
+def _take(control: socket.socket, taken_end: int) -> socket.socket:
+    """Wait for a request: one byte and one descriptor."""
+    rehearse_building()
+    data, fds, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
+    if not data or not fds:
+        os._exit(0)
+    os.write(taken_end, b"+")
+    os.close(taken_end)
+    control.close()
+    return socket.socket(fileno=fds[0])
 
 
 def _fork() -> int:

@@ -5,7 +5,10 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 
+from jail.template.rehearsal import rehearse
+
 _INSIDE = "/certosa/lib"
+_REHEARSALS = 16  # the interpreter rewrites code that ran about eight times
 
 
 def warm_up(lib: str) -> None:
@@ -13,15 +16,8 @@ def warm_up(lib: str) -> None:
 
     Afterwards imports find only what a jail mounts. To be called before the first fork.
     """
-    import asyncio
-    import json
-    import runpy
-    import traceback
-
-    from jail.peer import start, worker
-
-    used = (asyncio, json, runpy, traceback, start, worker)
-    assert all(used)  # for their import alone
+    for _ in range(_REHEARSALS):
+        rehearse()
     for module in list(sys.modules.values()):
         _relocate(module, lib)
     sys.path[:] = [_INSIDE if path == lib else path for path in sys.path]
