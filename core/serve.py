@@ -35,6 +35,8 @@ from jail.host.system import find_bwrap, find_machine, find_system
 _SOURCE = Path(__file__).resolve().parents[1]
 _BACKLOG = 1_024
 _USERS_FROM = 1_000  # past uid_base, as in core.users
+# an executed start is half the spawner's own work, a forked one is done beside it
+_MAX_STARTING: dict[Start, int] = {"exec": 4, "fork": 16}
 _MAX_UID = 2**31 - 2
 KEY_FILE = "provider-keys.toml"
 
@@ -108,6 +110,7 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
             tmp_bytes=jail.tmp_bytes,
         ),
         max_alive=jail.max_alive,
+        max_starting=_MAX_STARTING[jail.start],
         grace_s=config.server.grace_s,
     )
 

@@ -34,6 +34,7 @@ _PR_CAPBSET_DROP: Final = 24
 _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x2008_0522
 _MAX_CAPABILITIES: Final = 64
+_M_ARENA_MAX: Final = -8  # mallopt(3)
 _INSTRUCTION_BYTES: Final = 8
 
 
@@ -96,6 +97,11 @@ def install_filter(program: bytes) -> None:
     """Filter system calls from here on; needs no_new_privs."""
     prepared = _FilterProgram(len(program) // _INSTRUCTION_BYTES, program)
     _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(prepared), 0, 0))
+
+
+def use_one_malloc_arena() -> None:
+    """Have threads allocate where the main one does: libzmq's two need no pages of their own each."""
+    _libc.mallopt(_M_ARENA_MAX, 1)
 
 
 def write_memory(address: int, data: bytes) -> None:

@@ -14,6 +14,7 @@ from jail.host.process import die_with_parent
 from jail.template.rehearsal import rehearse_building
 
 _WAITING: Final = 2
+_PID_BYTES: Final = 4
 _TRY_AGAIN_MS: Final = 100  # where no process can be made now
 
 
@@ -41,25 +42,27 @@ def serve(control_fd: int) -> Fork:
     poll.register(control_fd, 0)  # its end; what comes is for the forks
     poll.register(taken, select.POLLIN)
     forks: dict[int, int] = {}  # pids by pidfds, of all that have not ended
-    waiting = 0
+    waiting: set[int] = set()
     while True:
-        while waiting < _WAITING and (pid := _fork()) >= 0:
+        while len(waiting) < _WAITING and (pid := _fork()) >= 0:
             if pid == 0:
                 for fd in (taken, *forks):
                     os.close(fd)
                 die_with_parent(me)
                 return Fork(_take(control, taken_end), spawner)
-            waiting += 1
+            waiting.add(pid)
             pidfd = os.pidfd_open(pid)
             forks[pidfd] = pid
             poll.register(pidfd, select.POLLIN)
-        for fd, _ in poll.poll(_TRY_AGAIN_MS if waiting < _WAITING else None):
+        for fd, _ in poll.poll(_TRY_AGAIN_MS if len(waiting) < _WAITING else None):
             if fd == control_fd:
                 os._exit(0)
             elif fd == taken:
-                waiting -= len(os.read(taken, _WAITING))
+                waiting.discard(int.from_bytes(os.read(taken, _PID_BYTES), "big"))
             else:
-                os.waitpid(forks.pop(fd), 0)
+                pid = forks.pop(fd)
+                os.waitpid(pid, 0)
+                waiting.discard(pid)  # it may have ended without a request
                 poll.unregister(fd)
                 os.close(fd)
 
@@ -70,7 +73,7 @@ def _take(control: socket.socket, taken_end: int) -> socket.socket:
     data, fds, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
     if not data or not fds:
         os._exit(0)
-    os.write(taken_end, b"+")
+    os.write(taken_end, os.getpid().to_bytes(_PID_BYTES, "big"))
     os.close(taken_end)
     control.close()
     return socket.socket(fileno=fds[0])

@@ -5,6 +5,7 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 
+from jail.template.kernel import use_one_malloc_arena
 from jail.template.rehearsal import rehearse
 
 _INSIDE = "/certosa/lib"
@@ -23,6 +24,7 @@ def warm_up(lib: str) -> None:
     sys.path[:] = [_INSIDE if path == lib else path for path in sys.path]
     sys.path_importer_cache.clear()
     os.chdir("/")
+    use_one_malloc_arena()
     gc.collect()
     gc.freeze()
 
