@@ -167,7 +167,6 @@ class ForkedJail:
         self._reaped = True
         code = os.waitstatus_to_exitcode(status)
         self.how = f"exit {code}" if code >= 0 else f"signal {-code}"
-        self.step()
 
     def kill(self) -> None:
         """See :class:`jail.host.running.RunningJail`."""

@@ -170,9 +170,9 @@ class Jails:
         if entry is None:
             return
         jail = entry.jail
-        before = jail.fds
         jail.step()
-        for fd in before:
+        # what was watched and is closed, now or as a child was reaped: another's may get its number
+        for fd in entry.watched:
             if fd not in jail.fds:
                 self._loop.forget(fd)
         entry.watched = tuple(fd for fd in entry.watched if fd in jail.fds)
