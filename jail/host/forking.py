@@ -171,17 +171,15 @@ class ForkedJail:
     def kill(self) -> None:
         """See :class:`jail.host.running.RunningJail`."""
         self._doomed = True
-        for pidfd in (self._builder, self.init_pidfd):
-            if pidfd is not None:
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        if self._conn is not None and self._builder is None:
-            with suppress(OSError):  # no builder yet: it finds that it is no longer wanted
+        _kill(self.init_pidfd)
+        if self._conn is not None:
+            with suppress(OSError):  # the builder takes bwrap along when it finds this
                 self._conn.shutdown(socket.SHUT_WR)
 
     def kill_hard(self) -> None:
-        """See :class:`jail.host.running.RunningJail`: a builder that was slow to begin."""
+        """See :class:`jail.host.running.RunningJail`: the builder too, whatever it is doing."""
         self.kill()
+        _kill(self._builder)
 
     def close(self) -> None:
         """See :class:`jail.host.running.RunningJail`."""
@@ -267,3 +265,9 @@ class ForkedJail:
                     self.how = f"signal {found.si_status}" if killed else f"exit {found.si_status}"
             self._reaped = True
         self.phase = Phase.ENDED
+
+
+def _kill(pidfd: int | None) -> None:
+    if pidfd is not None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)

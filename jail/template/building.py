@@ -53,19 +53,29 @@ def _build(fork: Fork) -> Callable[[], int]:
     for limit, value in request.limits:
         set_limit(limit, value)
     bwrap = Bwrap(request.bwrap, request.args, request.seccomp)
-    bwrap.wait_until_built(fork.conn.fileno())
+    builder = os.pidfd_open(os.getpid())
+    try:
+        bwrap.wait_until_built(fork.conn.fileno())
+        inner = _enter(bwrap)
+        worker = os.fork()
+        if worker:
+            send_message(fork.conn, Worker(worker), os.pidfd_open(worker))
+    except (OSError, BuildError) as error:
+        bwrap.end()
+        raise BuildError(f"{error}; bwrap said: {bwrap.said()}") from None
+    if worker:
+        bwrap.end()
+        os._exit(0)
+    return become_worker(request, Place(fork.conn, listener, fork.spawner, builder, inner))
+
+
+def _enter(bwrap: Bwrap) -> int:
+    """Enter all of the jail but its inner user namespace, whose descriptor is returned."""
     inner = bwrap.open_user_namespace()
     kernel.set_namespaces(kernel.parent_namespace(inner), kernel.CLONE_NEWUSER)
     kernel.set_namespaces(bwrap.child_pidfd, _SHARED)
     kernel.unshare(kernel.CLONE_NEWPID)
-    builder = os.pidfd_open(os.getpid())
-    worker = os.fork()
-    if worker == 0:
-        place = Place(fork.conn, listener, fork.spawner, builder, inner)
-        return become_worker(request, place)
-    send_message(fork.conn, Worker(worker), os.pidfd_open(worker))
-    bwrap.end()
-    os._exit(0)
+    return inner
 
 
 def _receive_request(conn: socket.socket) -> tuple[BuildJail, int]:

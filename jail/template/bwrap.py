@@ -12,6 +12,8 @@ from jail.host.running import gate_is_taken, parent_of
 from jail.template.errors import BuildError
 
 _BUILD_S: Final = 60  # the spawner's patience is shorter; this is for a spawner that hangs
+_NAME_MS: Final = 10_000
+_ENDED: Final = "bwrap ended before the jail was built"
 _MAX_TEXT_BYTES: Final = 8_192
 _ASIDE_FD: Final = 16  # above every number that bwrap is given
 # reads what nobody ever writes: it is there until it is killed, or its maker ends
@@ -25,7 +27,11 @@ class Bwrap:
 
     def __init__(self, path: str, args: bytes, seccomp: bytes) -> None:
         fds = JailFds()
-        status, status_end = os.pipe2(os.O_CLOEXEC)
+        status, once = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        # bwrap reads its own status too: were we killed, the signal for a pipe without readers would end
+        # it before it has released its child, which then waits for that for ever
+        status_end = os.open(f"/proc/self/fd/{once}", os.O_RDWR | os.O_CLOEXEC)
+        os.close(once)
         gate_end, gate = os.pipe2(os.O_CLOEXEC)
         said, said_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         hold_end, hold = os.pipe2(os.O_CLOEXEC)
@@ -46,27 +52,23 @@ class Bwrap:
         self._status, self._gate, self._said, self._hold = status, gate, said, hold
         self.child_pidfd = -1
         self._child = 0
+        self._text = b""
 
     def wait_until_built(self, conn: int) -> None:
         """Wait until all is mounted and the holder is next. BuildError if it fails, or ``conn`` ends."""
         poll = select.poll()
         poll.register(conn, select.POLLRDHUP)
         poll.register(self._status, select.POLLIN)
-        text = b""
-        while b"\n" not in text:  # it comes in pieces
+        while not self._child:
             self._wait(poll, conn)
-            data = os.read(self._status, _MAX_TEXT_BYTES)
-            if not data or len(text) > _MAX_TEXT_BYTES:
-                raise BuildError(self._why())
-            text += data
-        self._take_child(text)
+            self._read_status()
         poll.unregister(self._status)
         with suppress(BrokenPipeError):  # it died, as is seen next
             os.write(self._gate, b"\n")
         poll.register(self._gate, 0)
         self._wait(poll, conn)
         if not gate_is_taken(self._gate):
-            raise BuildError(self._why())
+            raise BuildError(_ENDED)
 
     def open_user_namespace(self) -> int:
         """The namespace that the jail's command is to live in; its parent owns all others."""
@@ -76,12 +78,21 @@ class Bwrap:
         poll = select.poll()
         poll.register(self.child_pidfd, select.POLLIN)
         if poll.poll(0):
-            raise BuildError(self._why())
+            raise BuildError(_ENDED)
         return fd
 
     def end(self) -> None:
-        """Kill it and its child, and reap it."""
-        signal.pidfd_send_signal(self.child_pidfd, signal.SIGKILL)
+        """Kill it and its child, and reap it; before it has named its child this waits for that."""
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        with suppress(BuildError):
+            while not self._child and poll.poll(_NAME_MS):
+                self._read_status()
+        with suppress(ProcessLookupError):
+            if self.child_pidfd >= 0:
+                signal.pidfd_send_signal(self.child_pidfd, signal.SIGKILL)
+            else:
+                os.kill(self.pid, signal.SIGKILL)  # it has ended, or will never say anything
         os.waitpid(self.pid, 0)
 
     def _wait(self, poll: select.poll, conn: int) -> None:
@@ -91,16 +102,24 @@ class Bwrap:
         if conn in ready:
             raise BuildError("no longer wanted")
 
-    def _take_child(self, status: bytes) -> None:
+    def _read_status(self) -> None:
+        """Take what is there; the child's pid comes in pieces. BuildError where it will not come."""
+        data = os.read(self._status, _MAX_TEXT_BYTES)
+        self._text += data
+        if not data or len(self._text) > _MAX_TEXT_BYTES:
+            raise BuildError(_ENDED)
+        if b"\n" not in self._text:
+            return
         try:
-            pid = int(status.split(b'"child-pid":', 1)[1].split(b",", 1)[0].rstrip(b" }\n"))
-        except (ValueError, IndexError):
-            raise BuildError(self._why()) from None
-        self.child_pidfd = os.pidfd_open(pid)
-        # the number is bwrap's child as long as bwrap says so: a pid could have been used again
-        if parent_of(pid) != self.pid:
-            raise BuildError(self._why())
-        self._child = pid
+            pid = int(self._text.split(b'"child-pid":', 1)[1].split(b",", 1)[0].rstrip(b" }\n"))
+            pidfd = os.pidfd_open(pid)
+            # the number is bwrap's child as long as bwrap says so: a pid could have been used again
+            if parent_of(pid) != self.pid:
+                os.close(pidfd)
+                raise BuildError(_ENDED)
+        except (ValueError, IndexError, OSError):
+            raise BuildError(_ENDED) from None
+        self._child, self.child_pidfd = pid, pidfd
 
     def _check_proc(self) -> None:
         """/proc in the jail must be what replaces it: one mount, with nothing mounted over parts of it."""
@@ -114,15 +133,13 @@ class Bwrap:
         if found != [[b"/proc", _PROC]]:
             raise BuildError(f"/proc in the jail is not as expected: {found}")
 
-    def _why(self) -> str:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+    def said(self) -> str:
+        """Its own words, on one line; to be asked after its end."""
         try:
             said = os.read(self._said, _MAX_TEXT_BYTES).decode(errors="replace")
         except BlockingIOError:
             said = ""
-        return f"bwrap said: {' '.join(said.split()) or 'nothing'}"
+        return " ".join(said.split()) or "nothing"
 
 
 def _memory(name: str, data: bytes) -> int:

@@ -222,12 +222,17 @@ def test_a_start_whose_template_dies_twice_fails(starter: ForkStarter, house: Ho
     _end(jail)
 
 
-def test_a_start_can_be_killed_at_any_moment(house: House, kind: str) -> None:
-    for steps in range(6):
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_start_can_be_killed_at_any_moment(house: House, kind: str, hard: bool) -> None:
+    """And leaves nothing behind, as every test is looked through for."""
+    for steps in range(12):
         jail = house.starters[kind].start(house.spec("alice", Limits(), jail_shell.COMMAND))
         for _ in range(steps):
-            advance(jail, 0.05)
-        jail.kill()
+            advance(jail, 0.002)
+        if hard:
+            jail.kill_hard()
+        else:
+            jail.kill()
         _end(jail)
         assert jail.phase is Phase.ENDED
 
