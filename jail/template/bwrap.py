@@ -63,8 +63,10 @@ class Bwrap:
             self._wait(poll, conn)
             self._read_status()
         poll.unregister(self._status)
-        with suppress(BrokenPipeError):  # it died, as is seen next
+        try:
             os.write(self._gate, b"\n")
+        except BrokenPipeError:
+            raise BuildError(_ENDED) from None
         poll.register(self._gate, 0)
         self._wait(poll, conn)
         if not gate_is_taken(self._gate):

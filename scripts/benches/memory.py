@@ -1,6 +1,6 @@
 """What a jail takes of memory, over a hundred of them, beside as many bare bwraps that sleep.
 
-``by`` "proportional": the proportional set size of all processes of a jail, bwrap included where there is one.
+``by`` "proportional": the proportional set size of a jail's processes, bwrap included if there.
 ``by`` "mem_available": what the machine loses for each, the kernel's part and core's thread and state
 for its user included; from steps of twenty jails and of a hundred bwraps, so that the median
 outlives a neighbour's appetite. Jails are the real server's, each after one turn with the built-in
