@@ -61,7 +61,13 @@ class AdminSection(_Section, frozen=True):
 class JailSection(_Section, frozen=True):
     """[jail]"""
 
-    start: Annotated[Literal["exec"], Meta(description="how a worker is started")] = "exec"
+    start: Annotated[
+        Literal["fork", "exec"],
+        Meta(
+            description="how a worker is started: forked from a warm interpreter, or afresh, which "
+            "takes longer and more memory; docs/security.md says what a fork weakens"
+        ),
+    ] = "fork"
     python: Annotated[str, Meta(description="an interpreter that every uid may read")] = "/usr/bin/python3"
     start_timeout_s: Annotated[Seconds, Meta(description="from start to handshake (in seconds)")] = 30.0
     idle_s: Annotated[Seconds, Meta(description="a jail idle this long is drained (in seconds)")] = 600.0

@@ -11,6 +11,7 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,14 @@ from jail.host.profile import Limits
 from jail.host.services import ServiceSpec
 from jail.host.spawner import SpawnerConfig, run_spawner
 from jail.host.staging import Staged, check_readable, stage
+from jail.host.starters import Start
 from jail.host.system import find_bwrap, find_machine, find_system
 
 _SOURCE = Path(__file__).resolve().parents[1]
 _BACKLOG = 1_024
 _USERS_FROM = 1_000  # past uid_base, as in core.users
+# an executed start is half the spawner's own work, a forked one is done beside it
+_MAX_STARTING: dict[Start, int] = {"exec": 4, "fork": 16}
 _MAX_UID = 2**31 - 2
 KEY_FILE = "provider-keys.toml"
 
@@ -57,7 +61,8 @@ def serve(config: Config, config_path: Path | None) -> int:
         spawner = spawner_config(config, data_dir, staged, owners)
         _check_interpreter(owners)
         _refuse_second(data_dir)
-        _attack_first(doctor_config(spawner, config_path), log)
+        start = _attack_first(doctor_config(spawner, config_path), log)
+        spawner = replace(spawner, start=start)
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
 
@@ -93,6 +98,8 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
         system=find_system(jail.python),
         lib=staged.lib,
         etc=staged.etc,
+        app=staged.app,
+        start=jail.start,
         owners=owners,
         user_uids=range(jail.uid_base + _USERS_FROM, _MAX_UID),
         limits=Limits(
@@ -103,6 +110,7 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
             tmp_bytes=jail.tmp_bytes,
         ),
         max_alive=jail.max_alive,
+        max_starting=_MAX_STARTING[jail.start],
         grace_s=config.server.grace_s,
     )
 
@@ -264,16 +272,28 @@ def doctor_config(spawner: SpawnerConfig, config_path: Path | None) -> DoctorCon
         owners=spawner.owners,
         user_uids=spawner.user_uids,
         limits=spawner.limits,
+        app=spawner.app,
+        start=spawner.start,
         secrets=(config_path.absolute(),) if config_path else (),
     )
 
 
-def _attack_first(config: DoctorConfig, log: Any) -> None:
-    """Attack a jail as users' jails will be, and refuse to serve where an attack succeeds."""
+def _attack_first(config: DoctorConfig, log: Any) -> Start:
+    """Attack a jail as users' jails will be, and refuse to serve where an attack succeeds.
+
+    Returns how jails can be started here.
+    """
     report = run_doctor(config)
     if report.ok:
-        log.info("doctor_passed", attempts=len(report.findings), uids_apart=config.owners is not None)
-        return
+        if report.start != config.start:
+            log.warning("fork_start_failed", message=report.machine["start"])
+        log.info(
+            "doctor_passed",
+            attempts=len(report.findings),
+            uids_apart=config.owners is not None,
+            start=report.start,
+        )
+        return report.start
     failed = [f"{f.attempt}: {f.got} instead of {f.expected}" for f in report.findings if not f.ok]
     why = report.error or "; ".join(failed) or "no attack was tried"
     raise ServeError(f"the jail does not hold on this machine, so nothing is served: {why}")

@@ -36,6 +36,7 @@ port = {hub}
 [admin]
 port = {admin}
 [jail]
+start = "{start}"
 start_timeout_s = 300
 """
 
@@ -99,17 +100,18 @@ class DemoServer:
 
 
 @contextmanager
-def demo_server(more_config: str = "") -> Iterator[DemoServer]:
+def demo_server(more_config: str = "", start: str = "fork") -> Iterator[DemoServer]:
     """Start a server in a temporary directory; end it and remove the directory at the end.
 
-    ``more_config`` is further sections of its configuration, in TOML.
+    ``more_config`` is further sections of its configuration, in TOML; ``start`` its ``jail.start``.
     """
     directory = _make_directory()
     try:
         hub, admin = _free_ports(2)
         config = directory / "certosa.toml"
         data_dir = json.dumps(str(directory / "data"))
-        config.write_text(_CONFIG.format(data_dir=data_dir, hub=hub, admin=admin) + more_config)
+        text = _CONFIG.format(data_dir=data_dir, hub=hub, admin=admin, start=start)
+        config.write_text(text + more_config)
         server = DemoServer(directory, hub, _start(directory, config))
         try:
             server.wait_ready()

@@ -12,18 +12,20 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from jail.host.diagnosis import Diagnosis
-from jail.host.launcher import ExecStarter, HostUids, JailSpec
+from jail.host.launcher import HostUids, JailSpec, Starter
 from jail.host.layout import Layout, Owners
 from jail.host.messages import HostError
 from jail.host.oneshot import follow
+from jail.host.process import subreaper
 from jail.host.profile import ENVIRONMENT, Limits, Profile, System, user_paths
+from jail.host.starters import Start, make_starter
 from jail.host.syscalls import Machine
 
 _PROBE: Final = ("-I", "-S", "/certosa/lib/jail/peer/probe.py")
@@ -42,12 +44,18 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the doctor found. ``ok``: every attempt went as it had to."""
+    """What the doctor found.
+
+    Args:
+        ok: every attempt went as it had to.
+        start: how the attacked jail was started: "exec" where "fork" is wanted and cannot work.
+    """
 
     ok: bool
     error: str  # why no jail could be attacked, and what to do; empty otherwise
     findings: tuple[Finding, ...]
     machine: dict[str, str]
+    start: Start = "exec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class DoctorConfig:
         owners: core's and egress's ids when root; the two uids before ``user_uids`` serve as the
             doctor's patients.
         secrets: paths that no jail may read beside those the doctor makes: keys, configuration.
+        app, start: how jails are started; see :func:`jail.host.starters.make_starter`.
     """
 
     data_dir: Path
@@ -70,6 +79,8 @@ class DoctorConfig:
     user_uids: range
     limits: Limits = field(default_factory=Limits)
     secrets: tuple[Path, ...] = ()
+    app: Path | None = None
+    start: Start = "exec"
 
 
 def run_doctor(config: DoctorConfig) -> Report:
@@ -77,13 +88,23 @@ def run_doctor(config: DoctorConfig) -> Report:
 
     Never raises for what a machine may lack: that is the report's ``error``.
     """
-    try:
-        findings = _attack(config)
-        error = ""
-    except HostError as failed:
-        findings, error = (), str(failed)
+    findings, error = _try_attack(config)
+    start = config.start
+    if error and start == "fork":
+        why, start = error, "exec"
+        findings, error = _try_attack(replace(config, start=start))
+        started = f"exec; a fork cannot work here: {why}"
+    else:
+        started = start
     ok = not error and bool(findings) and all(finding.ok for finding in findings)
-    return Report(ok, error, findings, describe_machine(config))
+    return Report(ok, error, findings, {"start": started, **describe_machine(config)}, start)
+
+
+def _try_attack(config: DoctorConfig) -> tuple[tuple[Finding, ...], str]:
+    try:
+        return _attack(config), ""
+    except HostError as failed:
+        return (), str(failed)
 
 
 def _attack(config: DoctorConfig) -> tuple[Finding, ...]:
@@ -117,16 +138,21 @@ def _attack_in(config: DoctorConfig, place: Path) -> tuple[Finding, ...]:
         Profile(config.system, config.lib, config.etc, paths.home, paths.agents, config.limits, command),
         uids[1],
     )
-    starter = ExecStarter(config.bwrap, layout.run_dir, HostUids(range(first, first + 2)), config.machine)
     forbidden = [secret, secret.parent, *_server_paths(config), *config.secrets]
-    return _run_probe(starter, spec, forbidden)
+    patients = HostUids(range(first, first + 2))
+    with subreaper():
+        starter = make_starter(config, layout.run_dir, patients)
+        try:
+            return _run_probe(starter, spec, forbidden)
+        finally:
+            starter.close()
 
 
 def _server_paths(config: DoctorConfig) -> list[Path]:
     return [config.data_dir / name for name in ("_keys", "_system", "sealed", "_run", "users")]
 
 
-def _run_probe(starter: ExecStarter, spec: JailSpec, forbidden: Sequence[Path]) -> tuple[Finding, ...]:
+def _run_probe(starter: Starter, spec: JailSpec, forbidden: Sequence[Path]) -> tuple[Finding, ...]:
     with ExitStack() as stack:
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -156,7 +182,7 @@ def _run_probe(starter: ExecStarter, spec: JailSpec, forbidden: Sequence[Path]) 
         started: list[bool] = []
         how = follow(jail, _PROBE_S, {jail.edge.fileno(): read}, lambda: started.append(True))
     if not started:
-        raise HostError(_why(starter, spec))
+        raise HostError(jail.why or _why(starter, spec))
     if how != "exit 0":
         raise HostError(f"the probe ended by itself ({how}); nothing can be said of the jail")
     try:
@@ -173,8 +199,8 @@ def _check_listeners(host: str, port: int, abstract: socket.socket) -> None:
         sock.connect(abstract.getsockname())
 
 
-def _why(starter: ExecStarter, spec: JailSpec) -> str:
-    diagnosis = Diagnosis(starter, spec)
+def _why(starter: Starter, spec: JailSpec) -> str:
+    diagnosis = Diagnosis(starter.plain, spec)
     try:
         follow(diagnosis.jail, _VERSION_S)
     except HostError as error:

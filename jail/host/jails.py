@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from jail.host.diagnosis import Diagnosis
-from jail.host.launcher import ExecStarter, JailSpec
+from jail.host.launcher import JailSpec, Starter
 from jail.host.loop import Loop, Timer
 from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
 from jail.host.profile import Limits, Profile, System, user_paths
-from jail.host.running import Jail, Phase
+from jail.host.running import Phase, RunningJail
 
 Send = Callable[[ToCore, int | None], None]
 Observe = Callable[[str, Mapping[str, Any]], None]
@@ -45,7 +45,7 @@ class JailPlan:
 @dataclass(slots=True)
 class _Entry:
     request: StartJail
-    jail: Jail
+    jail: RunningJail
     watched: tuple[int, ...] = ()
     told: bool = False  # core was sent JailStarted
     killed: bool = False  # at core's word
@@ -59,7 +59,7 @@ class Jails:
     def __init__(
         self,
         loop: Loop,
-        starter: ExecStarter,
+        starter: Starter,
         plan: JailPlan,
         send: Send,
         guard: Callable[[int], None],
@@ -163,15 +163,16 @@ class Jails:
         if jail.init_pidfd in wanted and jail.init_pidfd not in entry.watched:
             self._guard(jail.init_pidfd)
         entry.watched = wanted
+        jail.release()
 
     def _step(self, life: int) -> None:
         entry = self._entries.get(life)
         if entry is None:
             return
         jail = entry.jail
-        before = jail.fds
         jail.step()
-        for fd in before:
+        # what was watched and is closed, now or as a child was reaped: another's may get its number
+        for fd in entry.watched:
             if fd not in jail.fds:
                 self._loop.forget(fd)
         entry.watched = tuple(fd for fd in entry.watched if fd in jail.fds)
@@ -210,6 +211,8 @@ class Jails:
             elif entry.killed or not self._open:
                 self._fail(entry.request, "it was killed before it started")
             else:
+                if entry.jail.why:
+                    self._observe("jail_build_failed", {"life": life, "message": entry.jail.why})
                 self._diagnose(entry.request)
         self._start_waiting()
         if not self._entries:
@@ -217,7 +220,7 @@ class Jails:
 
     def _diagnose(self, request: StartJail) -> None:
         try:
-            diagnosis = Diagnosis(self._starter, self._plan.spec(request.user, request.host_uid))
+            diagnosis = Diagnosis(self._starter.plain, self._plan.spec(request.user, request.host_uid))
         except HostError as error:
             self._fail(request, str(error))
             return
@@ -228,7 +231,7 @@ class Jails:
         entry.jail.kill()
         if entry.timer is not None:
             entry.timer.cancel()
-        entry.timer = self._loop.later(_KILL_STEP_S, entry.jail.kill_bwrap)
+        entry.timer = self._loop.later(_KILL_STEP_S, entry.jail.kill_hard)
 
     def _fail(self, request: StartJail, message: str) -> None:
         self._send(JailFailed(request.life, message), None)

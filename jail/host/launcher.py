@@ -32,8 +32,24 @@ class JailSpec:
 class Starter(Protocol):
     """Makes jails; ``exec`` is one way, a fork of a warm interpreter another."""
 
+    uids: "HostUids"
+    """Whom jails may run as."""
+
+    @property
+    def plain(self) -> "ExecStarter":
+        """Starts the same jails by bwrap alone: to find out why none can be built."""
+        ...
+
     def start(self, spec: JailSpec) -> RunningJail:
         """Begin to start a jail. Raises HostError when it is refused at once."""
+        ...
+
+    def reaped(self, pid: int) -> bool:
+        """A child was waited for; whether it was one that starts jails."""
+        ...
+
+    def close(self) -> None:
+        """End what it keeps; jails go on."""
         ...
 
 
@@ -66,10 +82,14 @@ class ExecStarter:
 
     def __init__(self, bwrap: Path, run_dir: Path, uids: HostUids, machine: Machine) -> None:
         self._bwrap = str(bwrap)
-        self._run_dir = run_dir
+        self._edges = Edges(run_dir)
         self.uids = uids
-        self._filter = filter_program(machine)
-        self._count = 0
+        self.filter = filter_program(machine)
+
+    @property
+    def plain(self) -> "ExecStarter":
+        """See :class:`Starter`."""
+        return self
 
     def start(self, spec: JailSpec, error_fd: int | None = None) -> "Jail":
         """See :class:`Starter`. ``error_fd`` is for commands that are ours alone."""
@@ -81,16 +101,16 @@ class ExecStarter:
         gate_end, gate = os.pipe2(os.O_CLOEXEC)
         given += [status_end, gate_end]
         try:
-            listener, edge = self._connected_pair()
+            listener, edge = self._edges.pair()
             given.insert(0, listener.detach())
             args = args_bytes(arguments(spec.profile, JailFds()))
-            given[1:1] = [_memory("args", args), _memory("seccomp", self._filter)]
+            given[1:1] = [_memory("args", args), _memory("seccomp", self.filter)]
             pid = start(
                 Program(
                     argv=(self._bwrap, "--args", str(JailFds().args), "--", *spec.profile.program),
                     fds=tuple(given),
                     identity=identity,
-                    limits=_rlimits(spec.profile.limits),
+                    limits=rlimits(spec.profile.limits),
                     error_fd=error_fd,
                 )
             )
@@ -105,7 +125,26 @@ class ExecStarter:
                 os.close(fd)
         return Jail(pid, status, gate, edge, spec.profile.limits, identity, began)
 
-    def _connected_pair(self) -> tuple[socket.socket, socket.socket]:
+    def reaped(self, _pid: int) -> bool:
+        """See :class:`Starter`: bwrap starts itself."""
+        return False
+
+    def close(self) -> None:
+        """See :class:`Starter`: nothing is kept."""
+
+
+class Edges:
+    """Makes the two ends of jails' edges, by way of a name that nobody else can reach.
+
+    Args:
+        run_dir: a directory that only the spawner may enter.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._count = 0
+
+    def pair(self) -> tuple[socket.socket, socket.socket]:
         """A listening socket with one connection waiting and no name any more."""
         self._count += 1
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -140,7 +179,8 @@ def _memory(name: str, data: bytes) -> int:
     return fd
 
 
-def _rlimits(limits: Limits) -> tuple[tuple[int, int], ...]:
+def rlimits(limits: Limits) -> tuple[tuple[int, int], ...]:
+    """The limits that bwrap and all below it have, but for the number of processes."""
     return (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, limits.open_files),

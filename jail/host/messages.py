@@ -114,7 +114,7 @@ def send_message(sock: socket.socket, message: msgspec.Struct, fd: int | None = 
 
 
 def receive_message(sock: socket.socket, kind: object) -> tuple[object, int | None] | None:
-    """Receive one message of the union ``kind`` and its descriptor; None at the end.
+    """Receive one message of the union ``kind`` (or by a Decoder of it) and its descriptor; None at the end.
 
     Raises HostError for anything that isn't one; descriptors that came with it are closed.
     """
@@ -130,7 +130,8 @@ def receive_message(sock: socket.socket, kind: object) -> tuple[object, int | No
     try:
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise HostError("a control message was cut off")
-        message = msgspec.msgpack.decode(data, type=kind)
+        decoder = kind if isinstance(kind, msgspec.msgpack.Decoder) else msgspec.msgpack.Decoder(kind)
+        message: object = decoder.decode(data)
     except (HostError, msgspec.ValidationError, msgspec.DecodeError) as error:
         for fd in fds:
             socket.close(fd)

@@ -4,16 +4,17 @@ import os
 import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from jail.host.messages import HostError
-from jail.host.running import Jail, Phase
+from jail.host.running import Phase, RunningJail
 
 _POLL_EVENTS = select.POLLIN | select.POLLERR | select.POLLHUP
 _END_S = 5.0
 
 
 def follow(
-    jail: Jail,
+    jail: RunningJail,
     timeout_s: float,
     readers: dict[int, Callable[[], bool]] | None = None,
     on_running: Callable[[], None] | None = None,
@@ -36,7 +37,7 @@ def follow(
                 if timed_out:
                     raise HostError("a jail could not be ended")
                 timed_out, deadline = True, time.monotonic() + _END_S
-                jail.kill_bwrap()
+                jail.kill_hard()
             advance(jail, deadline - time.monotonic(), readers)
             if jail.phase is Phase.RUNNING and on_running is not None:
                 call, on_running = on_running, None
@@ -51,8 +52,8 @@ def follow(
     return jail.how
 
 
-def advance(jail: Jail, wait_s: float, readers: dict[int, Callable[[], bool]] | None = None) -> None:
-    """Wait for one event of a jail's, at most ``wait_s`` seconds, and act on it; reaps bwrap.
+def advance(jail: RunningJail, wait_s: float, readers: dict[int, Callable[[], bool]] | None = None) -> None:
+    """Wait for one event of a jail's, at most ``wait_s`` seconds, and act on it; reaps its children.
 
     A reader that returns False is taken out of ``readers``.
     """
@@ -60,20 +61,31 @@ def advance(jail: Jail, wait_s: float, readers: dict[int, Callable[[], bool]] | 
     poll = select.poll()
     for fd in (*jail.fds, *readers):
         poll.register(fd, _POLL_EVENTS)
-    bwrap = os.pidfd_open(jail.bwrap_pid) if jail.bwrap_pid else None
+    children = {pidfd: pid for pid in jail.pids if (pidfd := _open(pid)) is not None}
     try:
-        if bwrap is not None:
-            poll.register(bwrap, select.POLLIN)
+        for pidfd in children:
+            poll.register(pidfd, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(max(0.0, wait_s) * 1_000)}
     finally:
-        if bwrap is not None:
-            os.close(bwrap)
+        for pidfd in children:
+            os.close(pidfd)
     for fd in ready & readers.keys():
         if not readers[fd]():
             del readers[fd]
-    if bwrap in ready and jail.bwrap_pid:
-        jail.reaped(*os.waitpid(jail.bwrap_pid, 0))
+    for pid in (pid for pidfd, pid in children.items() if pidfd in ready):
+        with suppress(ChildProcessError):  # another's child as yet: pid 1 below a bwrap
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                jail.reaped(found, status)
     jail.step()
+    jail.release()
+
+
+def _open(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
 
 
 def _ready(fd: int) -> bool:

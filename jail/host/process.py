@@ -9,7 +9,8 @@ import fcntl
 import os
 import resource
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -19,6 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_GET_CHILD_SUBREAPER: Final = 37
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 FIRST_FD: Final = 3
@@ -65,11 +67,34 @@ def become_subreaper(on: bool = True) -> None:
     prctl(_PR_SET_CHILD_SUBREAPER, int(on))
 
 
+@contextmanager
+def subreaper() -> Iterator[None]:
+    """Be one for a while."""
+    before = ctypes.c_int()
+    if _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    become_subreaper()
+    try:
+        yield
+    finally:
+        become_subreaper(bool(before.value))
+
+
 def die_with_parent(parent: int) -> None:
     """Ask for SIGKILL at the parent's death; OSError if it is dead already."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         raise ProcessLookupError("the parent has ended")
+
+
+def die_with_adopter() -> None:
+    """Ask for SIGKILL at the end of a parent whose pid cannot be seen from here."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def forbid_new_privileges() -> None:
+    """No execve gives more than we have, from here on (no_new_privs)."""
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def fork_quietly() -> int:
@@ -112,11 +137,11 @@ def _become(program: Program, parent: int) -> NoReturn:
         os.umask(0o077)
         _set_descriptors(program)
         for limit, value in program.limits:
-            _set_limit(limit, value)
+            set_limit(limit, value)
         change_identity(program.identity)
         die_with_parent(parent)
         if program.no_new_privs:
-            prctl(_PR_SET_NO_NEW_PRIVS, 1)
+            forbid_new_privileges()
         os.execve(program.argv[0], program.argv, dict(program.env))  # noqa: S606
     finally:
         # nobody above this frame may run in the child, whatever was raised
@@ -132,7 +157,8 @@ def change_identity(identity: Identity | None) -> None:
     os.setresuid(identity.uid, identity.uid, identity.uid)
 
 
-def _set_limit(limit: int, value: int) -> None:
+def set_limit(limit: int, value: int) -> None:
+    """Set a soft and hard limit of ours, to no more than the hard one that is there."""
     _, hard = resource.getrlimit(limit)
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)

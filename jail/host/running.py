@@ -20,7 +20,6 @@ import signal
 import socket
 import termios
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -50,13 +49,16 @@ class RunningJail(Protocol):
         """Where it stands now."""
         ...
 
+    why: str
+    """What there is to say of a jail that ended before it ran; may be empty."""
+
     @property
-    def pids(self) -> Iterable[int]:
+    def pids(self) -> tuple[int, ...]:
         """Children, or children to be, that :meth:`reaped` wants to hear of."""
         ...
 
     @property
-    def fds(self) -> Iterable[int]:
+    def fds(self) -> tuple[int, ...]:
         """Descriptors to poll for reading and errors; each event calls :meth:`step`."""
         ...
 
@@ -84,12 +86,20 @@ class RunningJail(Protocol):
         """Do what can be done without waiting. Raises nothing; a failure ends the jail."""
         ...
 
+    def release(self) -> None:
+        """Let pid 1, once known, go on: whoever has to know of it does. May be called at any time."""
+        ...
+
     def reaped(self, pid: int, status: int) -> None:
         """A child of this jail's was waited for."""
         ...
 
     def kill(self) -> None:
         """SIGKILL for all of it."""
+        ...
+
+    def kill_hard(self) -> None:
+        """The last rung, where that did not help."""
         ...
 
     def close(self) -> None:
@@ -114,6 +124,7 @@ class Jail:
         self.phase = Phase.STARTING
         self.spawn_s = 0.0
         self.how = ""
+        self.why = ""
         self.init_pidfd: int | None = None
         self._began = began
         self._limits = limits
@@ -123,6 +134,7 @@ class Jail:
         self._status: int | None = status
         self._gate: int | None = gate
         self._text = b""
+        self._released = False
         self._doomed = False
 
     @property
@@ -145,6 +157,14 @@ class Jail:
         """See :class:`RunningJail`; changes with every step."""
         gate = self._gate if self._init else None
         return tuple(fd for fd in (self._status, gate, self.init_pidfd) if fd is not None)
+
+    def release(self) -> None:
+        """See :class:`RunningJail`."""
+        if self._init and not self._released and not self._doomed and self._gate is not None:
+            # where it died before the gate its end follows: an empty pipe must not look passed
+            with suppress(BrokenPipeError):
+                os.write(self._gate, _GATE_BYTE)
+                self._released = True
 
     def step(self) -> None:
         """See :class:`RunningJail`."""
@@ -169,8 +189,8 @@ class Jail:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.init_pidfd, signal.SIGKILL)
 
-    def kill_bwrap(self) -> None:
-        """The last rung: end bwrap itself; it is a child not yet reaped, so the pid is its own."""
+    def kill_hard(self) -> None:
+        """See :class:`RunningJail`: end bwrap itself; it is a child not yet reaped, so the pid is its own."""
         self.kill()
         if self._bwrap is not None:
             os.kill(self._bwrap, signal.SIGKILL)
@@ -203,7 +223,7 @@ class Jail:
             pid = int(json.loads(self._text.split(b"\n", 1)[0])["child-pid"])
             fd = os.pidfd_open(pid)
             # the number is bwrap's child as long as bwrap says so: a pid could have been used again
-            if self._bwrap is None or _parent(pid) != self._bwrap:
+            if self._bwrap is None or parent_of(pid) != self._bwrap:
                 os.close(fd)
                 return
             self._init, self.init_pidfd = pid, fd
@@ -214,30 +234,29 @@ class Jail:
                 os.kill(self._bwrap, signal.SIGKILL)
         if self._doomed:
             self.kill()
-        elif self._gate is not None:
-            try:
-                os.write(self._gate, _GATE_BYTE)
-            except BrokenPipeError:
-                # it died before the gate, and its end follows: an empty pipe must not look passed
-                os.close(self._gate)
-                self._gate = None
 
     def _look_at_gate(self) -> None:
         if self._gate is None or not self._init or not _broken(self._gate):
             return
-        left = array.array("i", [0])
-        fcntl.ioctl(self._gate, termios.FIONREAD, left)
+        taken = self._released and gate_is_taken(self._gate)
         os.close(self._gate)
         self._gate = None
-        if left[0] == 0 and not self._doomed and self.phase is Phase.STARTING:
+        if taken and not self._doomed and self.phase is Phase.STARTING:
             self.phase = Phase.RUNNING
             self.spawn_s = time.monotonic() - self._began
 
     def _look_at_end(self) -> None:
         if self._bwrap is not None:
             return
-        if self.init_pidfd is None or _readable(self.init_pidfd):
+        if self.init_pidfd is None or readable(self.init_pidfd):
             self.phase = Phase.ENDED
+
+
+def gate_is_taken(gate: int) -> bool:
+    """Whether the reader of a pipe in error took the byte before it closed its end."""
+    left = array.array("i", [0])
+    fcntl.ioctl(gate, termios.FIONREAD, left)
+    return left[0] == 0
 
 
 def _limit_processes(pid: int, count: int, identity: Identity | None) -> None:
@@ -257,9 +276,13 @@ def _limit_processes(pid: int, count: int, identity: Identity | None) -> None:
         os.setresgid(mine.gid, -1, -1)
 
 
-def _parent(pid: int) -> int:
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
+def parent_of(pid: int) -> int:
+    """A process's parent; OSError for one that is gone."""
+    fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(fd, _MAX_STATUS_BYTES).rpartition(b")")[2].split()[1])
+    finally:
+        os.close(fd)
 
 
 def _events(fd: int, wanted: int) -> int:
@@ -273,5 +296,6 @@ def _broken(fd: int) -> bool:
     return bool(_events(fd, 0) & select.POLLERR)
 
 
-def _readable(fd: int) -> bool:
+def readable(fd: int) -> bool:
+    """Whether a descriptor can be read now; for a pidfd: whether the process has ended."""
     return bool(_events(fd, select.POLLIN))

@@ -23,7 +23,7 @@ from jail.host.children import end_children
 from jail.host.control import Control
 from jail.host.guard import Guard
 from jail.host.jails import JailPlan, Jails
-from jail.host.launcher import ExecStarter, HostUids
+from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop, Timer
 from jail.host.messages import (
@@ -44,6 +44,7 @@ from jail.host.process import become_subreaper
 from jail.host.profile import Limits, System
 from jail.host.removals import Removals
 from jail.host.services import ServiceProcess, ServiceSpec
+from jail.host.starters import Start, make_starter
 from jail.host.syscalls import Machine
 
 _MARGIN_S: Final = 5.0  # for core, past the grace period, to close its files
@@ -64,6 +65,7 @@ class SpawnerConfig:
         max_alive: jails at once. max_starting: of them, being built at once.
         grace_s: what running turns get at SIGTERM, in seconds.
         command: runs in jails instead of the worker; for tests.
+        app, start: how jails are started; see :func:`jail.host.starters.make_starter`.
     """
 
     data_dir: Path
@@ -79,6 +81,8 @@ class SpawnerConfig:
     max_starting: int = 4
     grace_s: float = 10.0
     command: tuple[str, ...] = ()
+    app: Path | None = None
+    start: Start = "exec"
 
 
 def run_spawner(config: SpawnerConfig, core: ServiceSpec, egress: ServiceSpec, observe: Observe) -> int:
@@ -121,7 +125,7 @@ class Spawner:
         self._loop = Loop()
         self._core = ServiceProcess(self._loop, core, self._watch)
         self._egress = ServiceProcess(self._loop, egress, self._watch)
-        self._starter = ExecStarter(config.bwrap, layout.run_dir, HostUids(config.user_uids), config.machine)
+        self._starter = make_starter(config, layout.run_dir, HostUids(config.user_uids))
         self._plan = JailPlan(
             config.data_dir, config.system, config.lib, config.etc, config.limits,
             config.max_alive, config.max_starting, config.command,
@@ -151,6 +155,7 @@ class Spawner:
             service.end(0)
         if self._control is not None:
             self._control.close()
+        self._starter.close()
         self._guard.close()
         end_children()
         self._loop.close()
@@ -331,6 +336,8 @@ class Spawner:
                     self._on_service_end(service, status)
             if pid == self._guard.pid:
                 self._replace_guard()
+            if self._starter.reaped(pid):
+                self._observe("template_ended", {"status": status})  # the next start makes another
             # any other is an orphan of one of those: reaping it is all it needs
 
     def _watch(self, pidfd: int) -> None:

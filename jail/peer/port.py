@@ -18,6 +18,7 @@ from jail.wire.errors import PeerFault
 from jail.wire.frames import MAX_FRAME_BYTES
 
 _HIGH_WATER = 32  # frames libzmq queues each way, besides what the kernel holds
+_MAX_SOCKETS = 8  # the PAIR and its monitor's two ends, and some to spare
 _BATCH = 64  # frames handled before other callbacks of the loop get a turn
 _OUTBOX_BYTES = 4 * MAX_FRAME_BYTES  # past this, whoever produces has to wait
 _ENDED = (
@@ -56,6 +57,7 @@ class Port:
         self._scheduled = self._cranking = False
         self._closed = False
         self._context = zmq.Context(io_threads=1)
+        self._context.set(zmq.MAX_SOCKETS, _MAX_SOCKETS)  # a table is made for as many
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
         self._monitor = self._bind(fd)
         loop.add_reader(self._socket.fileno(), self._crank)

@@ -8,13 +8,20 @@ import gc
 import os
 import sys
 
+TYPE_CHECKING = False  # as typing's, without importing it here
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 _LISTEN_FD = 3
 _HOME = "/home/user"
 
 
-def _main() -> None:
+def main() -> "NoReturn":
+    """Be the worker, to the end of this process."""
     here = os.path.abspath(__file__)
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(here))))
+    lib = os.path.dirname(os.path.dirname(os.path.dirname(here)))
+    if lib not in sys.path:  # it is when this interpreter was forked, with all of it imported
+        sys.path.insert(0, lib)
     # asyncio does without ssl where it is missing; nobody in a jail needs it from us, and loading
     # it is a tenth of the start and 4 MB
     sys.modules["ssl"] = None  # type: ignore[assignment]
@@ -30,4 +37,4 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    _main()
+    main()

@@ -11,18 +11,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from core.config import Config
 from core.serve import spawner_config
 from jail.host.jails import JailPlan, Jails
-from jail.host.launcher import ExecStarter, HostUids
+from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop
 from jail.host.messages import JailExited, JailFailed, JailStarted, StartJail, ToCore
 from jail.host.process import Identity, Program, become_subreaper, start
 from jail.host.profile import user_paths
 from jail.host.staging import stage
+from jail.host.starters import Start, make_starter
 
 SOURCE = Path(__file__).resolve().parents[2]
 _LIMIT_S = 60.0
@@ -65,9 +67,16 @@ class Yard:
         directory: an empty one that other uids may enter.
         users: so many there are: ``user(0)`` and on.
         command: what runs in jails instead of the worker.
+        starts: how jails can be started; the first is how they are until :meth:`use`.
     """
 
-    def __init__(self, directory: Path, users: int, command: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        users: int,
+        command: tuple[str, ...] = (),
+        starts: tuple[Start, ...] = ("exec",),
+    ) -> None:
         config = Config()
         self.ended: dict[int, str] = {}
         """How each jail ended, by life."""
@@ -87,22 +96,29 @@ class Yard:
             layout.prepare_user(self.user(number), uid)
         self.loop = _Loop()
         become_subreaper()
-        self._starter = ExecStarter(
-            spawner.bwrap, layout.run_dir, HostUids(spawner.user_uids), spawner.machine
-        )
-        plan = JailPlan(
-            self._data_dir, spawner.system, spawner.lib, spawner.etc, spawner.limits,
-            spawner.max_alive, spawner.max_starting, command,
-        )  # fmt: skip
-        self._jails = Jails(
-            self.loop, self._starter, plan, self._send,
-            lambda _pidfd: None, lambda _event, _values: None, lambda: None,
-        )  # fmt: skip
+        self._tables: dict[Start, Jails] = {}
+        for way in starts:
+            spawner = replace(spawner, start=way)
+            starter = make_starter(spawner, layout.run_dir, HostUids(spawner.user_uids))
+            self._held.callback(starter.close)
+            plan = JailPlan(
+                self._data_dir, spawner.system, spawner.lib, spawner.etc, spawner.limits,
+                spawner.max_alive, spawner.max_starting, command,
+            )  # fmt: skip
+            self._tables[way] = Jails(
+                self.loop, starter, plan, self._send,
+                lambda _pidfd: None, lambda _event, _values: None, lambda: None,
+            )  # fmt: skip
+        self._jails = self._tables[starts[0]]
         self._on_started: dict[int, OnStarted] = {}
         self._bare: dict[int, Callable[[], None]] = {}
         self._lives = 0
         self._closing = False
         self.loop.on_signal(signal.SIGCHLD, self._reap)
+
+    def use(self, way: Start) -> None:
+        """Start jails in this way from now on; none may be alive."""
+        self._jails = self._tables[way]
 
     @staticmethod
     def user(number: int) -> str:
@@ -188,11 +204,13 @@ class Yard:
 
 
 @contextmanager
-def open_yard(users: int, command: tuple[str, ...] = ()) -> Iterator[Yard]:
+def open_yard(
+    users: int, command: tuple[str, ...] = (), starts: tuple[Start, ...] = ("exec",)
+) -> Iterator[Yard]:
     """A yard in a temporary directory. On the main thread, of a process without other children."""
     directory = make_directory()
     try:
-        yard = Yard(directory, users, command)
+        yard = Yard(directory, users, command, starts)
         try:
             yield yard
         finally:

@@ -1,6 +1,6 @@
 """What a jail takes of memory, over a hundred of them, beside as many bare bwraps that sleep.
 
-``by`` "proportional": the proportional set size of all processes of a jail, bwrap included.
+``by`` "proportional": the proportional set size of a jail's processes, bwrap included if there.
 ``by`` "mem_available": what the machine loses for each, the kernel's part and core's thread and state
 for its user included; from steps of twenty jails and of a hundred bwraps, so that the median
 outlives a neighbour's appetite. Jails are the real server's, each after one turn with the built-in
@@ -22,23 +22,25 @@ _BARE_STEPS = 4
 _SLEEP = ("/usr/bin/sleep", "600")
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
+_NAMESPACES = re.compile(r"^NSpid:\s+\d+\s+1$", re.MULTILINE)
 _LOOKS, _LOOK_S = 5, 0.1
 _WAIT_S = 30.0
 
 
 def measure() -> Iterator[Result]:
-    """The floor first, then the server's jails."""
+    """The floor first, then the server's jails, of either kind."""
     floor_lost, floor_each = _bare()
-    lost, each = _jails()
-    for by, values, floor in (
-        ("proportional", each, floor_each),
-        ("mem_available", lost, floor_lost),
-    ):
-        median, p99 = median_and_p99(values)
-        varied: dict[str, str | int | float] = {
-            "start": "exec", "by": by, "jails": _JAILS, "after": "one turn", "n": len(values)
-        }  # fmt: skip
-        yield Result("memory", varied, median, p99, "bytes", median_and_p99(floor)[0])
+    for start in ("fork", "exec"):
+        lost, each = _jails(start)
+        for by, values, floor in (
+            ("proportional", each, floor_each),
+            ("mem_available", lost, floor_lost),
+        ):
+            median, p99 = median_and_p99(values)
+            varied: dict[str, str | int | float] = {
+                "start": start, "by": by, "jails": _JAILS, "after": "one turn", "n": len(values)
+            }  # fmt: skip
+            yield Result("memory", varied, median, p99, "bytes", median_and_p99(floor)[0])
 
 
 def _bare() -> tuple[list[float], list[float]]:
@@ -61,10 +63,10 @@ def _bare() -> tuple[list[float], list[float]]:
     return lost, each
 
 
-def _jails() -> tuple[list[float], list[float]]:
+def _jails(start: str) -> tuple[list[float], list[float]]:
     """The same of the server's jails."""
     lost: list[float] = []
-    with demo_server() as server:
+    with demo_server(start=start) as server:
         tokens = add_users(server, _JAILS)
         before = _available()
         for at in range(0, _JAILS, _STEP):
@@ -72,7 +74,7 @@ def _jails() -> tuple[list[float], list[float]]:
             now = _available()
             lost.append((before - now) / _STEP)
             before = now
-        found = _children(server.pid, "bwrap")
+        found = _children(server.pid, "bwrap") if start == "exec" else _first_processes(server.pid)
         if len(found) != _JAILS:
             raise BenchError(f"{len(found)} jails instead of {_JAILS}")
         return lost, [_proportional(pid) for pid in found]
@@ -116,6 +118,13 @@ def _children(pid: int, name: str = "") -> list[int]:
     """Pids of a process's children, those of a name only if one is given."""
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in text.split() if name in ("", _name(int(child)))]
+
+
+def _first_processes(pid: int) -> list[int]:
+    """Children that are pid 1 of a pid namespace of their own: forked workers."""
+    return [
+        child for child in _children(pid) if _NAMESPACES.search(Path(f"/proc/{child}/status").read_text())
+    ]
 
 
 def _name(pid: int) -> str:

@@ -1,14 +1,15 @@
 """What starting a jail takes, beside the least bwrap that isolates.
 
-``until`` "exec": bwrap has built the jail and the worker's interpreter is next; "handshake": its
-worker said HELLO, from the moment the spawner was asked. Jails and bare bwraps in turn, through the
-spawner's own launcher and table of jails.
+``start``: as in [jail]. ``until`` "running": the jail is built and its program is next; "handshake":
+its worker said HELLO, from the moment the spawner was asked. Jails of both kinds and bare bwraps in
+turn, through the spawner's own launchers and tables of jails.
 """
 
 import socket
 from collections.abc import Iterator
 from contextlib import closing
 
+from jail.host.starters import Start
 from jail.wire.connection import Connection, PeerReady
 from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.zmtp import Zmtp
@@ -16,7 +17,9 @@ from scripts.benches._yard import BenchError, Yard, now_ms, open_yard
 from scripts.benches.result import Result, median_and_p99
 
 _ALONE = 40
-_TOGETHER, _BATCHES = 20, 3
+_TOGETHER = ((20, 3), (100, 2))  # at once, batches
+_STARTS: tuple[Start, ...] = ("fork", "exec")
+_UNTIL = ("running", "handshake")
 _WARM_UP = 2
 _TRUE = ("/usr/bin/true",)
 
@@ -28,7 +31,7 @@ class Handshakes:
         self._yard = yard
         self._asked: dict[int, float] = {}
         self._edges: list[socket.socket] = []
-        self.exec_ms: dict[int, float] = {}
+        self.running_ms: dict[int, float] = {}
         self.ready_ms: dict[int, float] = {}
 
     def start(self, numbers: range) -> list[int]:
@@ -55,7 +58,7 @@ class Handshakes:
         self._edges.clear()
 
     def _on_started(self, life: int, edge: socket.socket, spawn_s: float) -> None:
-        self.exec_ms[life] = spawn_s * 1_000
+        self.running_ms[life] = spawn_s * 1_000
         self._edges.append(edge)
         zmtp, connection = Zmtp(MAX_FRAME_BYTES), Connection("core", 0.0, 60.0)
         edge.send(zmtp.outgoing())
@@ -76,27 +79,34 @@ class Handshakes:
 
 
 def measure() -> Iterator[Result]:
-    """One at a time, then twenty at once."""
-    with open_yard(_TOGETHER) as yard, closing(Handshakes(yard)) as jails:
+    """One at a time, then twenty and a hundred at once."""
+    users = max(at_once for at_once, _ in _TOGETHER)
+    with open_yard(users, starts=_STARTS) as yard, closing(Handshakes(yard)) as jails:
         for _ in range(_WARM_UP):
             _bare(yard, 1)
-            jails.end(jails.start(range(1)))
-        yield from _measure(yard, jails, 1, _ALONE)
-        yield from _measure(yard, jails, _TOGETHER, _BATCHES)
+            for way in _STARTS:
+                yard.use(way)
+                jails.end(jails.start(range(1)))
+        for at_once, batches in ((1, _ALONE), *_TOGETHER):
+            yield from _measure(yard, jails, at_once, batches)
 
 
 def _measure(yard: Yard, jails: Handshakes, at_once: int, batches: int) -> Iterator[Result]:
     floor_ms: list[float] = []
-    jails.exec_ms.clear()
-    jails.ready_ms.clear()
+    found: dict[tuple[Start, str], list[float]] = {(w, u): [] for w in _STARTS for u in _UNTIL}
     for _ in range(batches):
         floor_ms += _bare(yard, at_once)
-        jails.end(jails.start(range(at_once)))
+        for way in _STARTS:
+            yard.use(way)
+            lives = jails.start(range(at_once))
+            found[way, "running"] += [jails.running_ms[life] for life in lives]
+            found[way, "handshake"] += [jails.ready_ms[life] for life in lives]
+            jails.end(lives)
     floor, _ = median_and_p99(floor_ms)
-    for until, found in (("exec", jails.exec_ms), ("handshake", jails.ready_ms)):
-        median, p99 = median_and_p99(list(found.values()))
+    for (way, until), took in found.items():
+        median, p99 = median_and_p99(took)
         varied: dict[str, str | int | float] = {
-            "start": "exec", "at_once": at_once, "until": until, "n": len(found)
+            "start": way, "at_once": at_once, "until": until, "n": len(took)
         }  # fmt: skip
         yield Result("spawn", varied, median, p99, "ms", floor)
 

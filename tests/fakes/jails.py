@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from jail.host.forking import ForkStarter
 from jail.host.launcher import ExecStarter, HostUids, JailSpec
 from jail.host.layout import Layout, Owners
 from jail.host.oneshot import advance
 from jail.host.process import Identity
 from jail.host.profile import Limits, Profile, user_paths
-from jail.host.running import Jail, Phase
+from jail.host.running import Phase, RunningJail
 from jail.host.staging import Staged, stage
 from jail.host.system import find_bwrap, find_machine, find_system
 from tests.fakes import jail_shell
@@ -44,7 +45,15 @@ class House:
         self.system = find_system("/usr/bin/python3")
         self.machine = find_machine()
         self.bwrap = find_bwrap()
-        self.starter = ExecStarter(self.bwrap, self.layout.run_dir, HostUids(USER_UIDS), self.machine)
+        uids = HostUids(USER_UIDS)
+        fork = ForkStarter(
+            self.bwrap, self.layout.run_dir, uids, self.machine, self.system.python, self.staged.app
+        )
+        self.starters: dict[str, ExecStarter | ForkStarter] = {
+            "exec": ExecStarter(self.bwrap, self.layout.run_dir, uids, self.machine),
+            "fork": fork,
+        }
+        fork.template.warm()
         self._uids: dict[str, int] = {}
 
     def uid(self, user: str) -> int:
@@ -74,6 +83,8 @@ class House:
 
     def close(self) -> None:
         """Remove all of it."""
+        for starter in self.starters.values():
+            starter.close()
         self.staged.close()
         shutil.rmtree(self.data_dir)
 
@@ -88,9 +99,11 @@ class ShellJail:
         limits: Limits | None = None,
         command: tuple[str, ...] = jail_shell.COMMAND,
         change: Callable[[JailSpec], JailSpec] = lambda spec: spec,
+        start: str = "fork",
     ) -> None:
         spec = change(house.spec(user, limits or Limits(), command))
-        self.jail: Jail = house.starter.start(spec)
+        self.start = start
+        self.jail: RunningJail = house.starters[start].start(spec)
         self.advance_until(lambda: self.jail.phase is not Phase.STARTING)
 
     def run(self, *argv: str) -> tuple[int, str]:

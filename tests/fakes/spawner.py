@@ -97,6 +97,8 @@ class FakedSpawner:
             "python": house.system.python,
             "lib": str(house.staged.lib),
             "etc": str(house.staged.etc),
+            "app": str(house.staged.app),
+            "start": "exec",
             "owners": [owners.core.uid, owners.egress.uid] if owners else None,
             "user_uids": [USER_UIDS.start, USER_UIDS.stop],
             "max_alive": 20,

@@ -34,6 +34,8 @@ def main(raw: dict[str, Any]) -> int:
         max_starting=raw["max_starting"],
         grace_s=raw["grace_s"],
         command=tuple(raw["command"]),
+        app=Path(raw["app"]),
+        start=raw["start"],
     )
     core = ServiceSpec(
         "core",

@@ -19,13 +19,19 @@ def house() -> Iterator[House]:
     made.close()
 
 
+@pytest.fixture(params=["fork", "exec"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """How jails are started."""
+    return str(request.param)
+
+
 @pytest.fixture
-def enter(house: House) -> Iterator[Enter]:
+def enter(house: House, kind: str) -> Iterator[Enter]:
     """Start jails that end with the test."""
     jails: list[ShellJail] = []
 
     def start(user: str = "alice", **options: object) -> ShellJail:
-        jails.append(ShellJail(house, user, **options))  # type: ignore[arg-type]
+        jails.append(ShellJail(house, user, **({"start": kind} | options)))  # type: ignore[arg-type]
         return jails[-1]
 
     yield start

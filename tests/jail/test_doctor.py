@@ -7,14 +7,16 @@ import pytest
 
 from jail.host import bpf, doctor, launcher
 from jail.host.doctor import DoctorConfig, run_doctor
+from jail.host.starters import Start
 from tests.fakes.jails import USER_UIDS, House, is_root
 
 
 @pytest.fixture
-def config(house: House) -> DoctorConfig:
+def config(house: House, kind: Start) -> DoctorConfig:
     return DoctorConfig(
         house.data_dir, house.bwrap, house.machine, house.system, house.staged.lib,
         house.staged.etc, house.owners, USER_UIDS, secrets=(Path("/etc/shadow"),),
+        app=house.staged.app, start=kind,
     )  # fmt: skip
 
 

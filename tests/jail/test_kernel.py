@@ -49,10 +49,10 @@ def test_clone3_says_it_is_missing_so_that_libraries_fall_back(alice: ShellJail)
 
 
 def test_the_kernel_itself_refuses_user_namespaces_without_the_filter(
-    house: House, enter: Enter, monkeypatch: pytest.MonkeyPatch
+    house: House, kind: str, enter: Enter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow_all = bpf.assemble([bpf.returns(bpf.RET_ALLOW)])
-    monkeypatch.setattr(house.starter, "_filter", allow_all)
+    monkeypatch.setattr(house.starters[kind].plain, "filter", allow_all)
     jail = enter("alice")
 
     assert call(jail, numbers(272, 97), 0) == "done"

@@ -4,12 +4,15 @@ import json
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from jail.host.guard import Guard
+from jail.host.oneshot import advance
 from jail.host.profile import ENVIRONMENT, Limits
-from jail.host.running import Phase
+from jail.host.running import Jail, Phase
 from tests.fakes.jails import House, ShellJail, alive, is_root
 from tests.jail.conftest import Enter
 
@@ -170,22 +173,46 @@ def test_host_uids_are_apart(house: House, enter: Enter) -> None:
         assert "Groups:\t \n" in status
 
 
-def test_a_worker_that_shook_off_its_parents_death_is_killed_all_the_same(enter: Enter) -> None:
-    """The thread that calls execve becomes pid 1, without the signal its leader asked for."""
-    code = (
-        "import os, threading;"
-        "threading.Thread(target=os.execv, args=('/bin/sleep', ['sleep', '600'])).start()"
-    )
-    jail = enter("alice", command=("/usr/bin/python3", "-I", "-S", "-c", code))
+# the thread that calls execve becomes pid 1, without the signal that its leader asked for
+SHAKE_OFF = (
+    "import os, threading;threading.Thread(target=os.execv, args=('/bin/sleep', ['sleep', '600'])).start()"
+)
+
+
+@pytest.mark.parametrize("kind", ["exec"])
+def test_a_worker_that_shook_off_its_parents_death_dies_with_bwrap(enter: Enter) -> None:
+    jail = enter("alice", command=("/usr/bin/python3", "-I", "-S", "-c", SHAKE_OFF))
+    assert isinstance(jail.jail, Jail)
     pid, bwrap = jail.jail.init_pid, jail.jail.bwrap_pid
     assert bwrap is not None
-    while b"sleep\0" not in _cmdline(pid):
-        jail.advance_until(lambda: True)
+    _wait_for_sleep(jail, pid)
 
     os.kill(bwrap, signal.SIGKILL)
     jail.advance_until(lambda: jail.jail.phase is Phase.ENDED)
 
     assert not alive(pid)
+
+
+def test_a_worker_that_shook_off_its_parents_death_dies_by_the_guard(enter: Enter) -> None:
+    jail = enter("alice", command=("/usr/bin/python3", "-I", "-S", "-c", SHAKE_OFF))
+    pid, pidfd = jail.jail.init_pid, jail.jail.init_pidfd
+    assert pidfd is not None
+    guard = Guard()
+    guard.watch([pidfd])
+    _wait_for_sleep(jail, pid)
+
+    guard.close()  # as the spawner's end does
+    os.waitpid(guard.pid, 0)
+    jail.advance_until(lambda: jail.jail.phase is Phase.ENDED)
+
+    assert not alive(pid)
+
+
+def _wait_for_sleep(jail: ShellJail, pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while b"sleep\0" not in _cmdline(pid):
+        assert time.monotonic() < deadline
+        advance(jail.jail, 0.02)
 
 
 def _pids() -> list[int]:
