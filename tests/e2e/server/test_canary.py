@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import openai
@@ -79,10 +80,14 @@ def files(directory: Path) -> Iterator[Path]:
 def test_the_key_is_in_no_command_line_and_no_environment(server: RealServer, used: list[str]) -> None:
     pids = [server.process.pid, *(p.pid for p in below(server.process.pid))]
     assert len(pids) >= 5
+    looked_at = 0
     for pid in pids:
-        assert CANARY.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
-        if os.geteuid() == 0:
-            assert CANARY.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+        with suppress(ProcessLookupError, FileNotFoundError):  # a jail's builder ends when it is built
+            assert CANARY.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if os.geteuid() == 0:
+                assert CANARY.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+            looked_at += 1
+    assert looked_at >= 5
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may read the memory of these processes")
@@ -105,7 +110,14 @@ def test_the_master_key_is_in_the_memory_of_egress_at_most(server: RealServer, u
 
 
 def holds(pid: int, needle: bytes) -> bool:
-    """Whether any readable part of a process's memory has these bytes."""
+    """Whether any readable part of a process's memory has these bytes; one that has ended has none."""
+    try:
+        return _finds(pid, needle)
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def _finds(pid: int, needle: bytes) -> bool:
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in maps:
             found = re.match(r"([0-9a-f]+)-([0-9a-f]+) (r)", line)
