@@ -89,6 +89,27 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
     first_byte_s: Annotated[Seconds, Meta(description="until the answer begins (in seconds)")] = 120.0
     idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 60.0
     max_answer_bytes: Bytes = 16 << 20
+    retries: Annotated[int, Meta(ge=0, le=10, description="tries after the first, before anything came")] = 2
+    retry_base_s: Annotated[
+        Seconds, Meta(description="the first pause is below this, each next below twice as much (in seconds)")
+    ] = 0.5
+    retry_cap_s: Annotated[
+        Seconds, Meta(description="no pause is longer; a longer Retry-After is not waited for (in seconds)")
+    ] = 20.0
+    breaker_failures: Annotated[
+        int, Meta(ge=1, le=1_000, description="failures in a row after which it is left alone")
+    ] = 5
+    breaker_open_s: Annotated[
+        Seconds, Meta(description="for so long; then one chat tries it (in seconds)")
+    ] = 30.0
+    max_streams: Annotated[int, Meta(ge=1, le=100_000, description="chats at once; more are refused")] = 400
+    max_streams_per_user: Annotated[
+        int, Meta(ge=1, le=1_000, description="chats at once of one user; more are refused")
+    ] = 64
+    fallbacks: Annotated[
+        tuple[Annotated[str, Meta(max_length=256)], ...],
+        Meta(max_length=8, description="PROVIDER/MODEL in order, while nothing of the answer has come"),
+    ] = ()
 
 
 class AgentSection(_Section, frozen=True):
@@ -215,6 +236,15 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
     if "builtin" in config.providers:
         where = _line(text, ("providers", "builtin"))
         raise ConfigError(f"{source}{where}: providers.builtin: this name is Certosa's own")
+    for name, section in config.providers.items():
+        for at in section.fallbacks:
+            other, slash, model = at.partition("/")
+            if not (slash and model) or other == name or other not in {"builtin", *config.providers}:
+                where = _line(text, ("providers", name, "fallbacks"))
+                raise ConfigError(
+                    f"{source}{where}: providers.{name}.fallbacks: {at!r} is not PROVIDER/MODEL of another"
+                    " provider in this file, or of builtin"
+                )
     if config.agent.provider not in {"builtin", *config.providers}:
         where = _line(text, ("agent", "provider"))
         raise ConfigError(
