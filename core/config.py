@@ -200,10 +200,29 @@ def parse_config(text: str, source: str = "configuration") -> Config:
     try:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$")
-        key = tuple(p for p in re.split(r"[.\[\]`]+", path) if p)
+        what, key = _where(error)
+        if key[:1] == ("providers",):
+            what, key = _in_providers(raw["providers"], what, key)
         raise ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {what}") from None
     return _check_meaning(config, text, source)
+
+
+def _where(error: msgspec.ValidationError) -> tuple[str, tuple[str, ...]]:
+    what, _, path = str(error).partition(" - at `$")
+    return what, tuple(p for p in re.split(r"[.\[\]`]+", path) if p)
+
+
+def _in_providers(sections: Any, what: str, key: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The same with the provider's name, which msgspec leaves out."""
+    if not isinstance(sections, dict):
+        return what, key
+    for name, section in sections.items():
+        try:
+            msgspec.convert(section, ProviderSection)
+        except msgspec.ValidationError as error:
+            found, inner = _where(error)
+            return found, ("providers", name, *inner)
+    return what, key
 
 
 def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str, source: str) -> None:
