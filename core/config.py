@@ -83,12 +83,23 @@ class JailSection(_Section, frozen=True):
 class ProviderSection(_Section, frozen=True, kw_only=True):
     """[providers.NAME]; its key stands in the provider key file, which egress alone reads."""
 
-    kind: Literal["openai"] = "openai"
+    kind: Annotated[
+        Literal["openai", "anthropic"], Meta(description="chat completions, or Anthropic's Messages API")
+    ] = "openai"
     base_url: Annotated[Url, Meta(description="up to and with /v1")]
     connect_s: Seconds = 10.0
     first_byte_s: Annotated[Seconds, Meta(description="until the answer begins (in seconds)")] = 120.0
     idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 60.0
     max_answer_bytes: Bytes = 16 << 20
+    max_tokens: Annotated[
+        int,
+        Meta(
+            ge=1, le=10_000_000, description="anthropic: of one answer, where nobody says; it has to be sent"
+        ),
+    ] = 8_192
+    cache: Annotated[
+        bool, Meta(description="anthropic: mark instructions, tools and history for the prompt cache")
+    ] = False
     retries: Annotated[int, Meta(ge=0, le=10, description="tries after the first, before anything came")] = 2
     retry_base_s: Annotated[
         Seconds, Meta(description="the first pause is below this, each next below twice as much (in seconds)")

@@ -177,7 +177,7 @@ class Assembly:
 
     def _note_usage(self, usage: _Usage | None) -> None:
         if usage is not None:
-            self._usage = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens))
+            self._usage = Usage(count(usage.prompt_tokens), count(usage.completion_tokens))
 
     def end(self) -> tuple[list[ToolCall], ChatEnd]:
         """The calls and the end, once no more comes. Raises ProviderError where it was cut."""
@@ -205,14 +205,19 @@ class Assembly:
 
     @staticmethod
     def _whole(call: _Call, taken: set[str]) -> ToolCall:
-        call_id = call.id
-        if not call_id or len(call_id) > _MAX_ID or call_id in taken:
-            call_id = f"call_{secrets.token_hex(8)}"
-        taken.add(call_id)
-        return ToolCall(call_id, call.name or UNNAMED, "".join(call.arguments) or "{}")
+        return ToolCall(call_id(call.id, taken), call.name or UNNAMED, "".join(call.arguments) or "{}")
 
 
-def _count(value: int | None) -> int:
+def call_id(given: str, taken: set[str]) -> str:
+    """A call's id: the upstream's, or a new one where it is missing, too long or taken; then taken."""
+    if not given or len(given) > _MAX_ID or given in taken:
+        given = f"call_{secrets.token_hex(8)}"
+    taken.add(given)
+    return given
+
+
+def count(value: int | None) -> int:
+    """A number of tokens as the wire takes it."""
     return min(max(value or 0, 0), _MAX_COUNT)
 
 

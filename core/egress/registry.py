@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from core.config import Config, ProviderSection
+from core.egress.anthropic import AnthropicProvider
 from core.egress.builtin import BuiltinProvider
 from core.egress.fallbacks import Fallback, WithFallbacks
 from core.egress.openai import OpenAiProvider
@@ -27,7 +28,8 @@ def make_providers(config: Config, keys: Mapping[str, Secret], striker: Striker)
 
 
 def _server(name: str, section: ProviderSection, key: Secret | None, striker: Striker) -> Provider:
-    return OpenAiProvider(name, section, key, striker)
+    kind = AnthropicProvider if section.kind == "anthropic" else OpenAiProvider
+    return kind(name, section, key, striker)
 
 
 def _fallback(at: str, providers: Mapping[str, Provider]) -> Fallback:
