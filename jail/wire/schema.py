@@ -245,7 +245,11 @@ class Ping(ToJail, frozen=True, tag="ping"):
 
 
 Path = Annotated[str, Meta(min_length=1, max_length=4_096)]
-"""A path as the worker resolves it: relative to the user's home. Nothing outside resolves it."""
+"""A path as the worker resolves it: relative to the user's home. Nothing outside resolves it.
+
+Spelled as :mod:`jail.wire.paths` says."""
+Mark = Annotated[str, Meta(pattern=r"^[0-9a-f-]{0,80}\Z")]
+"""Differs whenever a file's content may; "" where nobody asked."""
 Chunk = Annotated[bytes, Meta(max_length=262_144)]
 UploadId = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 
@@ -263,18 +267,22 @@ class FileStat(ToJail, frozen=True, tag="file.stat"):
 
 
 class FileRead(ToJail, frozen=True, tag="file.read"):
-    """Read ``length`` bytes (None: to the end) from ``offset``. Items: FileChunk; reply: FileInfo."""
+    """Read ``length`` bytes (None: to the end) from ``offset``. Items: FileChunk; reply: FileInfo.
+
+    With ``mark`` only the file that still has it is read; another is ``invalid``.
+    """
 
     path: Path
     offset: Count = 0
     length: Count | None = None
+    mark: Mark = ""
 
 
 class FileWrite(ToJail, frozen=True, tag="file.write"):
     """A chunk of an upload, in order. With ``last`` the whole becomes the file, atomically.
 
     Reply: Done. The old file or the new one stands at ``path``, never a part. An upload that is
-    not continued for some minutes is forgotten.
+    not continued for some minutes is forgotten, and so is, at once, one that is to be dropped.
     """
 
     path: Path
@@ -282,6 +290,7 @@ class FileWrite(ToJail, frozen=True, tag="file.write"):
     offset: Count
     data: Chunk
     last: bool
+    drop: bool = False
 
 
 class FileDelete(ToJail, frozen=True, tag="file.delete"):
@@ -297,6 +306,7 @@ class FileInfo(Body, frozen=True):
     kind: Literal["file", "directory", "link", "other"]
     size_bytes: Count
     modified_s: Count
+    mark: Mark = ""
 
 
 class FileEntry(Body, frozen=True):
