@@ -17,7 +17,9 @@ from core.hub.admin import AdminApi, Administration, check_peer
 from core.hub.admission import Admission
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
-from core.hub.chat import KEEP_ALIVE_S, STALL_S, Chat
+from core.hub.chat import Chat
+from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
+from core.hub.messages import Messages
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
 from core.hub.tokens import Verifier
@@ -125,17 +127,19 @@ class HubServer:
 
     def _public_app(self) -> web.Application:
         parts = self._parts
-        chat = Chat(
-            parts.verifier,
+        delivery = Delivery(
             parts.agents,
             self._starter,
             parts.metrics,
             parts.stall_s,
             parts.keep_alive_s,
         )
+        chat = Chat(parts.verifier, delivery)
+        messages = Messages(parts.verifier, delivery)
         models = Models(parts.verifier, parts.agents)
         app = self._app(int(parts.config.max_body_bytes), admin=False)
         app.router.add_post("/v1/chat/completions", chat.completions)
+        app.router.add_post("/v1/messages", messages.create)
         cancel = Cancel(parts.verifier, self._starter)
         app.router.add_post("/v1/turns/{turn}/cancel", cancel.cancel)
         app.router.add_get("/v1/models", models.all)
