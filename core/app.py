@@ -110,6 +110,7 @@ class Core:
                 config=config.hub,
                 verifier=self._link,
                 turns=self._turns,
+                calls=self._turns,
                 sessions=self._sessions,
                 agents=Agents(data_dir / "users", config),
                 metrics=metrics,

@@ -44,6 +44,10 @@ class HubSection(_Section, frozen=True):
     host: str = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_upload_bytes: Annotated[
+        Bytes,
+        Meta(description="a longer upload to a home answers 413; jail.file_bytes bounds it too"),
+    ] = 1 << 30
     max_turns: Annotated[
         int,
         Meta(ge=1, le=100_000, description="turns at once on the whole server; more answer 429"),

@@ -32,6 +32,7 @@ _ROUTES = {
     "/readyz": "health",
     "/metrics": "metrics",
 }
+_FAMILIES = ("models", "files", "sessions", "agents")
 
 _log = structlog.get_logger()
 
@@ -60,7 +61,10 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
 
 
 def _route(request: web.Request) -> str:
-    return _ROUTES.get(request.path, "models" if request.path.startswith("/v1/models") else "other")
+    if (known := _ROUTES.get(request.path)) is not None:
+        return known
+    part = request.path.removeprefix("/v1/").partition("/")[0]
+    return part if request.path.startswith("/v1/") and part in _FAMILIES else "other"
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -19,6 +19,8 @@ from core.hub.agents import Agents
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
+from core.hub.files import Files
+from core.hub.jail_call import JailCalls
 from core.hub.messages import Messages
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
@@ -48,6 +50,7 @@ class HubParts:
     config: HubSection
     verifier: Verifier
     turns: Turns
+    calls: JailCalls
     sessions: SessionsService
     agents: Agents
     metrics: Metrics
@@ -144,6 +147,11 @@ class HubServer:
         app.router.add_post("/v1/turns/{turn}/cancel", cancel.cancel)
         app.router.add_get("/v1/models", models.all)
         app.router.add_get("/v1/models/{name}", models.one)
+        files = Files(parts.verifier, parts.calls, int(parts.config.max_upload_bytes))
+        app.router.add_get("/v1/files", files.look, allow_head=False)
+        app.router.add_delete("/v1/files", files.delete)
+        app.router.add_get("/v1/files/content", files.download)
+        app.router.add_put("/v1/files/content", files.upload)
         self._add_health(app)
         return app
 

@@ -175,8 +175,8 @@ def test_a_listing_says_what_lies_there_and_hides_what_is_ours(start: Start) -> 
 def test_odd_names_can_be_listed_read_and_deleted(start: Start) -> None:
     pair = start()
     home = os.fsencode(pair.worker.home)
-    for name in (b"new\nline", b"caf\xe9", b"\xed\xa0\x80", "snow☃".encode()):
-        Path(os.fsdecode(home + b"/" + name)).write_bytes(name)
+    for raw in (b"new\nline", b"caf\xe9", b"\xed\xa0\x80", "snow☃".encode()):
+        Path(os.fsdecode(home + b"/" + raw)).write_bytes(raw)
 
     found = names(pair)
 
