@@ -148,6 +148,10 @@ class SessionsSection(_Section, frozen=True):
 
     log_bytes: Annotated[Bytes, Meta(description="a session's event log is cut to this")] = 8 << 20
     log_age_s: Annotated[Seconds, Meta(description="and to events younger than this (in seconds)")] = 86_400.0
+    keep_days: Annotated[
+        int,
+        Meta(ge=0, le=36_500, description="sessions unused for so long are deleted; 0: never (in days)"),
+    ] = 0
     storage_threads: Annotated[int, Meta(ge=1, le=32)] = 2
 
 

@@ -143,15 +143,15 @@ class Files:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         head = {"object": "list", "path": shown(path), "path_encoded": encoded(path), "data": []}
         first = msgspec.json.encode(head)[:-2]
-        with _whole_or_broken(request, response):
+        with whole_or_broken(request, response):
             async with JailCall(self._calls, handle, FileList(path), _TRANSFER_S) as call:
                 async for item in call:
                     rows = [msgspec.json.encode(_entry(path, entry)) for entry in item.entries]
-                    await _write(request, response, first + b",".join(rows))
+                    await write(request, response, first + b",".join(rows))
                     first = b","
         if first != b",":
-            await _write(request, response, first)
-        await _write(request, response, b"]}")
+            await write(request, response, first)
+        await write(request, response, b"]}")
         await response.write_eof()
         return response
 
@@ -193,13 +193,13 @@ class Files:
     ) -> None:
         """Exactly what was announced, or the connection ends: the file was cut, or the jail did."""
         left = read.length or 0
-        with _whole_or_broken(request, response):
+        with whole_or_broken(request, response):
             async with JailCall(self._calls, handle, read, _TRANSFER_S) as call:
                 async for chunk in call:
                     left -= len(chunk.data)
                     if left < 0:
                         break  # no honest worker sends more than it was asked for
-                    await _write(request, response, chunk.data)
+                    await write(request, response, chunk.data)
             if left:
                 raise HubError(502, "the file changed while it was read; try again", "worker")
         if not response.prepared:
@@ -207,7 +207,7 @@ class Files:
 
 
 @contextmanager
-def _whole_or_broken(request: web.Request, response: web.StreamResponse) -> Iterator[None]:
+def whole_or_broken(request: web.Request, response: web.StreamResponse) -> Iterator[None]:
     """A failure after the first byte ends the connection: the client must not take a part for all."""
     try:
         yield
@@ -234,7 +234,8 @@ async def _body(request: web.Request) -> AsyncIterator[bytes]:
         yield data
 
 
-async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+async def write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Send some bytes, the headers before the first; ends the connection of a client that stalls."""
     try:
         async with asyncio.timeout(_STALL_S):
             if not response.prepared:

@@ -24,10 +24,11 @@ from core.hub.jail_call import JailCalls
 from core.hub.messages import Messages
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
+from core.hub.sessions import Sessions
 from core.hub.tokens import Verifier
 from core.hub.turns import Starter, Turns
 from core.metrics import Metrics
-from core.sessions import SessionsService
+from core.sessions import Library, SessionsService
 
 _MAX_ADMIN_BODY_BYTES = 64 << 10
 _CANCEL_S = 3.0
@@ -52,6 +53,7 @@ class HubParts:
     turns: Turns
     calls: JailCalls
     sessions: SessionsService
+    library: Library
     agents: Agents
     metrics: Metrics
     administration: Administration
@@ -152,6 +154,7 @@ class HubServer:
         app.router.add_delete("/v1/files", files.delete)
         app.router.add_get("/v1/files/content", files.download)
         app.router.add_put("/v1/files/content", files.upload)
+        app.add_routes(Sessions(parts.verifier, parts.library).routes())
         self._add_health(app)
         return app
 

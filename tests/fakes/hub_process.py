@@ -11,7 +11,7 @@ from core.config import Config, HubSection, ProviderSection, SessionsSection
 from core.egress.messages import TokenInfo
 from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
 from core.metrics import Metrics
-from core.sessions import SessionsService, Storage
+from core.sessions import Library, SessionsService, Storage
 from core.users import User
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
@@ -143,6 +143,7 @@ class HubProcess:
             turns=self.turns,
             calls=self.calls,
             sessions=self.sessions,
+            library=Library(self.storage, self.sessions),
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,
