@@ -26,6 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_server(commands)
     _add_chat(commands)
     _add_sessions(commands)
+    _add_agents(commands)
     _add_users(commands)
     _add_tokens(commands)
     _add_configuration(commands)
@@ -107,6 +108,29 @@ def _add_sessions(commands: Any) -> None:
             one.add_argument("-o", "--output", metavar="PATH", help="a new file (default: stdout)")
         if name == "delete":
             one.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_agents(commands: Any) -> None:
+    agents = _group(commands, "agent", "manage your agents; the token comes as for chat")
+    _add_account(_command(agents, "list", "agents:list_all", "list your agents"))
+    for name, function, text in (
+        ("show", "show", "print an agent as turns use it"),
+        ("set", "set_", "make an agent, or change what is named of one"),
+        ("delete", "delete", "delete an agent's file"),
+    ):
+        one = _command(agents, name, f"agents:{function}", text)
+        one.add_argument("name", metavar="NAME", help="letters, digits, - and _, at most 64")
+        _add_account(one)
+        if name != "set":
+            continue
+        one.add_argument("--file", metavar="PATH", help="a TOML file in place of all it says; - is stdin")
+        one.add_argument("--prompt", metavar="TEXT", help="what it is told first")
+        one.add_argument("--provider", metavar="NAME", help="as the operator named it")
+        one.add_argument("--model", metavar="NAME", help="one of the provider's")
+        one.add_argument("--tools", metavar="A,B", help="the tools it may use; empty: none")
+        one.add_argument(
+            "--limit", metavar="NAME=NUMBER", action="append", help="such as rounds=5; may be repeated"
+        )
 
 
 def _add_users(commands: Any) -> None:

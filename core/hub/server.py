@@ -15,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from core.config import HubSection
 from core.hub.admin import AdminApi, Administration, check_peer
 from core.hub.admission import Admission
+from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
@@ -155,6 +156,7 @@ class HubServer:
         app.router.add_get("/v1/files/content", files.download)
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
+        app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         self._add_health(app)
         return app
 
