@@ -44,6 +44,10 @@ class HubSection(_Section, frozen=True):
     host: str = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_upload_bytes: Annotated[
+        Bytes,
+        Meta(description="a longer upload to a home answers 413; jail.file_bytes bounds it too"),
+    ] = 1 << 30
     max_turns: Annotated[
         int,
         Meta(ge=1, le=100_000, description="turns at once on the whole server; more answer 429"),
@@ -89,12 +93,44 @@ class JailSection(_Section, frozen=True):
 class ProviderSection(_Section, frozen=True, kw_only=True):
     """[providers.NAME]; its key stands in the provider key file, which egress alone reads."""
 
-    kind: Literal["openai"] = "openai"
+    kind: Annotated[
+        Literal["openai", "anthropic"], Meta(description="chat completions, or Anthropic's Messages API")
+    ] = "openai"
     base_url: Annotated[Url, Meta(description="up to and with /v1")]
     connect_s: Seconds = 10.0
     first_byte_s: Annotated[Seconds, Meta(description="until the answer begins (in seconds)")] = 120.0
     idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 60.0
     max_answer_bytes: Bytes = 16 << 20
+    max_tokens: Annotated[
+        int,
+        Meta(
+            ge=1, le=10_000_000, description="anthropic: of one answer, where nobody says; it has to be sent"
+        ),
+    ] = 8_192
+    cache: Annotated[
+        bool, Meta(description="anthropic: mark instructions, tools and history for the prompt cache")
+    ] = False
+    retries: Annotated[int, Meta(ge=0, le=10, description="tries after the first, before anything came")] = 2
+    retry_base_s: Annotated[
+        Seconds, Meta(description="the first pause is below this, each next below twice as much (in seconds)")
+    ] = 0.5
+    retry_cap_s: Annotated[
+        Seconds, Meta(description="no pause is longer; a longer Retry-After is not waited for (in seconds)")
+    ] = 20.0
+    breaker_failures: Annotated[
+        int, Meta(ge=1, le=1_000, description="failures in a row after which it is left alone")
+    ] = 5
+    breaker_open_s: Annotated[
+        Seconds, Meta(description="for so long; then one chat tries it (in seconds)")
+    ] = 30.0
+    max_streams: Annotated[int, Meta(ge=1, le=100_000, description="chats at once; more are refused")] = 400
+    max_streams_per_user: Annotated[
+        int, Meta(ge=1, le=1_000, description="chats at once of one user; more are refused")
+    ] = 64
+    fallbacks: Annotated[
+        tuple[Annotated[str, Meta(max_length=256)], ...],
+        Meta(max_length=8, description="PROVIDER/MODEL in order, while nothing of the answer has come"),
+    ] = ()
 
 
 class AgentSection(_Section, frozen=True):
@@ -118,6 +154,10 @@ class SessionsSection(_Section, frozen=True):
 
     log_bytes: Annotated[Bytes, Meta(description="a session's event log is cut to this")] = 8 << 20
     log_age_s: Annotated[Seconds, Meta(description="and to events younger than this (in seconds)")] = 86_400.0
+    keep_days: Annotated[
+        int,
+        Meta(ge=0, le=36_500, description="sessions unused for so long are deleted; 0: never (in days)"),
+    ] = 0
     storage_threads: Annotated[int, Meta(ge=1, le=32)] = 2
 
 
@@ -185,10 +225,29 @@ def parse_config(text: str, source: str = "configuration") -> Config:
     try:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$")
-        key = tuple(p for p in re.split(r"[.\[\]`]+", path) if p)
+        what, key = _where(error)
+        if key[:1] == ("providers",):
+            what, key = _in_providers(raw["providers"], what, key)
         raise ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {what}") from None
     return _check_meaning(config, text, source)
+
+
+def _where(error: msgspec.ValidationError) -> tuple[str, tuple[str, ...]]:
+    what, _, path = str(error).partition(" - at `$")
+    return what, tuple(p for p in re.split(r"[.\[\]`]+", path) if p)
+
+
+def _in_providers(sections: Any, what: str, key: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The same with the provider's name, which msgspec leaves out."""
+    if not isinstance(sections, dict):
+        return what, key
+    for name, section in sections.items():
+        try:
+            msgspec.convert(section, ProviderSection)
+        except msgspec.ValidationError as error:
+            found, inner = _where(error)
+            return found, ("providers", name, *inner)
+    return what, key
 
 
 def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str, source: str) -> None:
@@ -221,6 +280,15 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
     if "builtin" in config.providers:
         where = _line(text, ("providers", "builtin"))
         raise ConfigError(f"{source}{where}: providers.builtin: this name is Certosa's own")
+    for name, section in config.providers.items():
+        for at in section.fallbacks:
+            other, slash, model = at.partition("/")
+            if not (slash and model) or other == name or other not in {"builtin", *config.providers}:
+                where = _line(text, ("providers", name, "fallbacks"))
+                raise ConfigError(
+                    f"{source}{where}: providers.{name}.fallbacks: {at!r} is not PROVIDER/MODEL of another"
+                    " provider in this file, or of builtin"
+                )
     if config.agent.provider not in {"builtin", *config.providers}:
         where = _line(text, ("agent", "provider"))
         raise ConfigError(

@@ -25,6 +25,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_server(commands)
     _add_chat(commands)
+    _add_sessions(commands)
+    _add_agents(commands)
     _add_users(commands)
     _add_tokens(commands)
     _add_configuration(commands)
@@ -79,10 +81,56 @@ def _add_chat(commands: Any) -> None:
         "talk to your agent; the token comes from CERTOSA_TOKEN or --token-file",
     )  # fmt: skip
     chat.add_argument("-m", "--message", metavar="TEXT", help="send one message and leave")
-    chat.add_argument("--url", help="the server's address (default: as configured)")
-    chat.add_argument("--token-file", metavar="PATH", help="a file that holds the token alone")
+    _add_account(chat)
     chat.add_argument("--model", metavar="AGENT", default="assistant", help="which agent")
     chat.add_argument("--session", metavar="NAME", help="the conversation (default: a fresh one)")
+
+
+def _add_account(parser: argparse.ArgumentParser) -> None:
+    """Which server, and as whom: CERTOSA_TOKEN or a file, never an argument."""
+    parser.add_argument("--url", help="the server's address (default: as configured)")
+    parser.add_argument("--token-file", metavar="PATH", help="a file that holds the token alone")
+
+
+def _add_sessions(commands: Any) -> None:
+    sessions = _group(commands, "session", "look at your sessions; the token comes as for chat")
+    _add_account(_command(sessions, "list", "sessions:list_all", "list your sessions, the latest first"))
+    for name, text in (
+        ("show", "print a session's messages"),
+        ("export", "write all of a session to a file or to stdout"),
+        ("delete", "delete a session for good"),
+    ):
+        one = _command(sessions, name, f"sessions:{name}", text, json=name != "export")
+        one.add_argument("id", metavar="ID", help="as `certosa session list` shows it")
+        _add_account(one)
+        if name == "export":
+            one.add_argument("--format", choices=("json", "markdown"), default="markdown")
+            one.add_argument("-o", "--output", metavar="PATH", help="a new file (default: stdout)")
+        if name == "delete":
+            one.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_agents(commands: Any) -> None:
+    agents = _group(commands, "agent", "manage your agents; the token comes as for chat")
+    _add_account(_command(agents, "list", "agents:list_all", "list your agents"))
+    for name, function, text in (
+        ("show", "show", "print an agent as turns use it"),
+        ("set", "set_", "make an agent, or change what is named of one"),
+        ("delete", "delete", "delete an agent's file"),
+    ):
+        one = _command(agents, name, f"agents:{function}", text)
+        one.add_argument("name", metavar="NAME", help="letters, digits, - and _, at most 64")
+        _add_account(one)
+        if name != "set":
+            continue
+        one.add_argument("--file", metavar="PATH", help="a TOML file in place of all it says; - is stdin")
+        one.add_argument("--prompt", metavar="TEXT", help="what it is told first")
+        one.add_argument("--provider", metavar="NAME", help="as the operator named it")
+        one.add_argument("--model", metavar="NAME", help="one of the provider's")
+        one.add_argument("--tools", metavar="A,B", help="the tools it may use; empty: none")
+        one.add_argument(
+            "--limit", metavar="NAME=NUMBER", action="append", help="such as rounds=5; may be repeated"
+        )
 
 
 def _add_users(commands: Any) -> None:

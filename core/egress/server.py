@@ -11,7 +11,6 @@ import structlog
 
 from actors.base import tell
 from core.config import Config
-from core.egress.builtin import BuiltinProvider
 from core.egress.link import Link
 from core.egress.messages import (
     ChatCancel,
@@ -21,8 +20,7 @@ from core.egress.messages import (
     Ping,
     Refused,
 )
-from core.egress.openai import OpenAiProvider
-from core.egress.providers import Provider
+from core.egress.registry import make_providers
 from core.egress.secret import Secret, Striker
 from core.egress.streams import StreamLimits, Streams
 from core.errors import LinkError
@@ -45,11 +43,7 @@ class Egress:
 
     def __init__(self, config: Config, vault: Vault, keys: Mapping[str, Secret]) -> None:
         striker = Striker(keys.values())
-        self._providers: dict[str, Provider] = {
-            name: OpenAiProvider(name, section, keys.get(name), striker)
-            for name, section in config.providers.items()
-        }
-        self._providers["builtin"] = BuiltinProvider()
+        self._providers = make_providers(config, keys, striker)
         # twice the hub's: chats that were cancelled and are closing must not refuse new ones
         limits = StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
         self.link = Link(self._received, self._opened)
