@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from jail.host.diagnosis import Diagnosis
 from jail.host.launcher import JailSpec, Starter
+from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
 from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
 from jail.host.profile import Limits, Profile, System, user_paths
@@ -34,8 +35,9 @@ class JailPlan:
     command: tuple[str, ...] = ()
 
     def spec(self, user: str, host_uid: int) -> JailSpec:
-        """A user's jail. Raises HostError for an id that isn't one."""
+        """A user's jail. Raises HostError for an id that isn't one, or directories that aren't."""
         paths = user_paths(self.data_dir, user)
+        check_unlinked(paths)
         profile = Profile(
             self.system, self.lib, self.etc, paths.home, paths.agents, self.limits, self.command
         )
