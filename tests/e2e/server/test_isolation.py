@@ -5,13 +5,25 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from tests.fakes.real_server import Person, RealServer, alive, processes, until, workers
+from tests.fakes.real_server import (
+    UNATTACKED,
+    Person,
+    RealServer,
+    alive,
+    processes,
+    real_server,
+    until,
+    workers,
+)
 
+# small, so that what fills them up is quickly done
+LIMITS = {"address_bytes": 512 << 20, "tmp_bytes": 16 << 20}
 READ = """
 import errno, os
 def read(path):
@@ -24,6 +36,23 @@ def read(path):
     except OSError as error:
         return "NO " + errno.errorcode.get(error.errno, "?")
 """
+
+
+@pytest.fixture(scope="module", params=["fork", "exec"])
+def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    """However a jail is started, it is the same jail."""
+    with real_server({"jail": {**LIMITS, "start": request.param}}, before=UNATTACKED) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def alice(server: RealServer) -> Person:
+    return server.new_user("alice")
+
+
+@pytest.fixture(scope="module")
+def bob(server: RealServer) -> Person:
+    return server.new_user("bob")
 
 
 @pytest.fixture
