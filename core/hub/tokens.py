@@ -44,14 +44,19 @@ async def authenticate(request: web.Request, verifier: Verifier) -> UserHandle:
     match = _BEARER.fullmatch(headers[0])
     handle = await _verify(verifier, match[1]) if match else None
     if handle is None:
-        raise HubError(
-            401,
-            "this token is not valid: it may be mistyped, revoked, or its user disabled;"
-            " `certosa token new USER` makes a new one",
-            "invalid_token",
-            headers=_CHALLENGE,
-        )
+        raise invalid_token()
     return handle
+
+
+def invalid_token() -> HubError:
+    """For a token that is none, or whose user was deleted or disabled since it was verified."""
+    return HubError(
+        401,
+        "this token is not valid: it may be mistyped, revoked, or its user disabled;"
+        " `certosa token new USER` makes a new one",
+        "invalid_token",
+        headers=_CHALLENGE,
+    )
 
 
 async def _verify(verifier: Verifier, token: str) -> UserHandle | None:
