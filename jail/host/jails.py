@@ -178,12 +178,14 @@ class Jails:
             if fd not in jail.fds:
                 self._loop.forget(fd)
         entry.watched = tuple(fd for fd in entry.watched if fd in jail.fds)
-        if jail.phase is Phase.ENDED:
-            self._on_end(entry)
-            return
-        self._watch(entry)
-        if jail.phase is Phase.RUNNING and not entry.told and entry.diagnosis is None:
+        ended = jail.phase is Phase.ENDED
+        if not ended:
+            self._watch(entry)
+        # one that ran and ended within a step was started all the same
+        if jail.spawn_s > 0 and not entry.told and entry.diagnosis is None:
             self._on_running(entry)
+        if ended:
+            self._on_end(entry)
 
     def _on_running(self, entry: _Entry) -> None:
         entry.told = True
