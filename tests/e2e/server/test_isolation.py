@@ -206,33 +206,26 @@ print("inner", connect(socket.AF_UNIX, "\\0{name}"))
         socket.create_connection(("127.0.0.1", port), 10).close()
 
 
-def test_no_visible_process_shows_an_environment_or_lets_its_memory_be_had(alice: Person) -> None:
-    marker = f"marker_{uuid4().hex}"
-    got = alice.python(f"""
-import errno, os
-def act(path, mode):
-    try:
-        fd = os.open(path, mode)
-    except OSError as error:
-        return "NO " + errno.errorcode[error.errno]
-    os.close(fd)
-    return "GOT"
-me = os.getpid()
-marker = b"{marker}"
-allowed = {{"HOME", "PATH", "LANG", "TZ", "PYTHONDONTWRITEBYTECODE", "PWD"}}
+def test_every_visible_process_is_bare_and_locked(alice: Person) -> None:
+    got = alice.python("""
+import os
+allowed = {"HOME", "PATH", "LANG", "TZ", "PYTHONDONTWRITEBYTECODE", "PWD"}
 for pid in [int(p) for p in os.listdir("/proc") if p.isdigit()]:
     try:
-        text = open(f"/proc/{{pid}}/environ").read()
+        text = open(f"/proc/{pid}/environ").read()
     except PermissionError:
         text = ""
-    names = {{pair.split("=", 1)[0] for pair in text.split("\\0") if pair}}
+    names = {pair.split("=", 1)[0] for pair in text.split("\\0") if pair}
     print("environ", sorted(names - allowed))
-    status = dict(l.split(":", 1) for l in open(f"/proc/{{pid}}/status").read().splitlines())
-    print("caps", {{status[k].strip() for k in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}})
+    if pid == os.getpid():
+        print("own", dict(pair.split("=", 1) for pair in text.split("\\0") if pair)["HOME"])
+    status = dict(l.split(":", 1) for l in open(f"/proc/{pid}/status").read().splitlines())
+    print("caps", {status[k].strip() for k in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")})
     print("locks", status["NoNewPrivs"].strip(), status["Seccomp"].strip())
 """)
     assert "Traceback" not in got, got
     lines = got.splitlines()
+    assert [line for line in lines if line.startswith("own")] == ["own /home/user"]  # it can be read
     assert {line for line in lines if line.startswith("environ")} == {"environ []"}
     assert {line for line in lines if line.startswith("caps")} == {"caps {'0000000000000000'}"}
     assert {line for line in lines if line.startswith("locks")} == {"locks 1 2"}
