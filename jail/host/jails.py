@@ -17,7 +17,7 @@ from jail.host.running import Phase, RunningJail
 Send = Callable[[ToCore, int | None], None]
 Observe = Callable[[str, Mapping[str, Any]], None]
 
-_STUCK_S: Final = 30.0  # bwrap got no further in this time; emulated and busy, it needs seconds
+_STUCK_S: Final = 120.0  # bwrap got no further in this time; emulated and busy, it needs many seconds
 _KILL_STEP_S: Final = 2.0
 
 
