@@ -18,6 +18,7 @@ from core.hub.admission import Admission
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
 from core.hub.chat import KEEP_ALIVE_S, STALL_S, Chat
+from core.hub.http_log import http_logger
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
 from core.hub.tokens import Verifier
@@ -108,6 +109,7 @@ class HubServer:
             app,
             handle_signals=False,
             access_log=None,
+            logger=http_logger(),
             handler_cancellation=True,  # a client that leaves ends its handler at once
             auto_decompress=False,  # a small body must not become a large one
             max_line_size=_MAX_LINE_BYTES,
