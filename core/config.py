@@ -17,6 +17,8 @@ from core.errors import ConfigError
 from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
+# empty would be every interface
+Host = Annotated[str, Meta(min_length=1, max_length=253)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+\Z")]
@@ -41,7 +43,7 @@ class ServerSection(_Section, frozen=True):
 class HubSection(_Section, frozen=True):
     """[hub]"""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
     max_turns: Annotated[
@@ -54,7 +56,7 @@ class HubSection(_Section, frozen=True):
 class AdminSection(_Section, frozen=True):
     """[admin]"""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="metrics and health; 0 takes a free one")] = 8701
 
 
@@ -182,13 +184,23 @@ def parse_config(text: str, source: str = "configuration") -> Config:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{source}: not TOML: {error}") from None
     _check_names(raw, Config, (), text, source)
+    # one by one first: an error in the whole does not say which of a table's own names it is about
+    for table, kind in (("providers", ProviderSection), ("verbs", VerbMode)):
+        entries = raw.get(table)
+        for name, value in entries.items() if isinstance(entries, dict) else ():
+            _convert(name, Name, (table, name), text, source)
+            _convert(value, kind, (table, name), text, source)
+    return _check_meaning(_convert(raw, Config, (), text, source), text, source)
+
+
+def _convert(raw: Any, kind: Any, at: tuple[str, ...], text: str, source: str) -> Any:
+    """What stands at a dotted key, typed; or ConfigError with the key inside it and the line."""
     try:
-        config = msgspec.convert(raw, Config)
+        return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
-        key = tuple(p for p in re.split(r"[.\[\]`]+", path) if p)
+        key = (*at, *(p for p in re.split(r"[.\[\]`]+", path) if p))
         raise ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {what}") from None
-    return _check_meaning(config, text, source)
 
 
 def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str, source: str) -> None:
