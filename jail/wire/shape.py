@@ -17,17 +17,17 @@ class _Form(NamedTuple):
     kind: int
     size: int = 1  # bytes of the header, and of the value where its length is fixed
     width: int = 0  # bytes at the header's end that hold the count
-    count: int = 0  # the count where the first byte holds it
+    inline: int = 0  # the count where the first byte holds it
 
 
 def _forms() -> tuple[_Form, ...]:
     """By first byte (https://github.com/msgpack/msgpack/blob/master/spec.md)."""
     forms = [_Form(_SCALAR)] * 256
     for low in range(16):
-        forms[0x80 + low] = _Form(_MAP, count=low)
-        forms[0x90 + low] = _Form(_LIST, count=low)
+        forms[0x80 + low] = _Form(_MAP, inline=low)
+        forms[0x90 + low] = _Form(_LIST, inline=low)
     for low in range(32):
-        forms[0xA0 + low] = _Form(_BYTES, count=low)
+        forms[0xA0 + low] = _Form(_BYTES, inline=low)
     for first, kind, widths in (
         (0xC4, _BYTES, (1, 2, 4)),  # binary
         (0xD9, _BYTES, (1, 2, 4)),  # text
