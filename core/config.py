@@ -46,6 +46,9 @@ class HubSection(_Section, frozen=True):
     host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_connections: Annotated[
+        int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
+    ] = 4_096
     max_turns: Annotated[
         int,
         Meta(ge=1, le=100_000, description="turns at once on the whole server; more answer 429"),
