@@ -171,7 +171,7 @@ class UserActor(Actor):
         now, state = time.monotonic(), self._state
         match message:
             case Frames(life, payloads):
-                if self._channel is not None:
+                if self._channel is not None and life == state.life:  # a life's channel counts its own
                     self._channel.ack(len(payloads))
                 return state.frames(life, payloads, now)
             case AnsweredItem(life, request_id, body):

@@ -19,6 +19,7 @@ from core.sessions import Storage
 from core.spawner_link import Host, HostRefused
 from core.turns import Turns
 from core.users import NoSuchUser, User, UserExists, UserNameError, Users, check_user_id
+from core.vault.standing import Standings
 
 _LEAVE_S = 15.0
 _REMOVE_TIMEOUT_S = 30.0
@@ -28,6 +29,7 @@ class CoreAdministration:
     """Implements core.hub.admin.Administration.
 
     Args:
+        standings: ended for a user who is disabled or deleted.
         apart: whether users have host uids of their own (the spawner is root).
         cancel_turns: cancels a user's running turns.
     """
@@ -36,6 +38,7 @@ class CoreAdministration:
         self,
         *,
         users: Users,
+        standings: Standings,
         link: EgressLink,
         host: Host,
         turns: Turns,
@@ -44,6 +47,7 @@ class CoreAdministration:
         cancel_turns: Callable[[str], int],
     ) -> None:
         self._users = users
+        self._standings = standings
         self._link = link
         self._host = host
         self._turns = turns
@@ -84,6 +88,7 @@ class CoreAdministration:
         await _or_unavailable(self._link.ask(lambda i: vault.SetUserDisabled(i, name, disabled)))
         await asyncio.to_thread(self._users.set_disabled, name, disabled)
         if disabled:
+            self._standings.end(name)
             self._cancel_turns(name)
         self._log.info("user_disabled" if disabled else "user_enabled", user=name)
 
@@ -92,6 +97,8 @@ class CoreAdministration:
         async with self._one_at_a_time:
             user = await self._get(name)
             await _or_unavailable(self._link.ask(lambda i: vault.RemoveUser(i, name)))
+            # requests that were let in before, and have not begun a turn, are not to begin one
+            self._standings.end(name)
             self._cancel_turns(name)
             if not await self._turns.leave(name, _LEAVE_S):
                 raise AdministrationError("busy", f"{name}'s jail does not end: try again")

@@ -47,6 +47,7 @@ from core.spawner_link import Heard, Host, SpawnerActor
 from core.turns import Turns
 from core.turns import Users as UserActors
 from core.users import NoSuchUser, Users
+from core.vault.standing import Standings
 from jail.host.messages import HostError, ToCore, receive_message
 
 EXIT_OK, EXIT_FAILED, EXIT_CRASHED = 0, 1, 70
@@ -99,7 +100,8 @@ class Core:
         self._policy = Policy(config.verbs)
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
-        self._link = EgressLink()
+        self._standings = Standings()
+        self._link = EgressLink(self._standings)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
@@ -237,6 +239,7 @@ class Core:
     def _administration(self) -> CoreAdministration:
         return CoreAdministration(
             users=self._table,
+            standings=self._standings,
             link=self._link,
             host=self._host,
             turns=self._turns,

@@ -17,6 +17,8 @@ from core.errors import ConfigError
 from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
+# empty would be every interface
+Host = Annotated[str, Meta(min_length=1, max_length=253)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+\Z")]
@@ -41,13 +43,16 @@ class ServerSection(_Section, frozen=True):
 class HubSection(_Section, frozen=True):
     """[hub]"""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
     max_upload_bytes: Annotated[
         Bytes,
         Meta(description="a longer upload to a home answers 413; jail.file_bytes bounds it too"),
     ] = 1 << 30
+    max_connections: Annotated[
+        int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
+    ] = 4_096
     max_turns: Annotated[
         int,
         Meta(ge=1, le=100_000, description="turns at once on the whole server; more answer 429"),
@@ -58,7 +63,7 @@ class HubSection(_Section, frozen=True):
 class AdminSection(_Section, frozen=True):
     """[admin]"""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="metrics and health; 0 takes a free one")] = 8701
 
 
@@ -71,7 +76,7 @@ class JailSection(_Section, frozen=True):
             description="how a worker is started: forked from a warm interpreter, or afresh, which "
             "takes longer and more memory; docs/security.md says what a fork weakens"
         ),
-    ] = "fork"
+    ] = "exec"
     python: Annotated[str, Meta(description="an interpreter that every uid may read")] = "/usr/bin/python3"
     start_timeout_s: Annotated[Seconds, Meta(description="from start to handshake (in seconds)")] = 30.0
     idle_s: Annotated[Seconds, Meta(description="a jail idle this long is drained (in seconds)")] = 600.0
@@ -222,32 +227,23 @@ def parse_config(text: str, source: str = "configuration") -> Config:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{source}: not TOML: {error}") from None
     _check_names(raw, Config, (), text, source)
+    # one by one first: an error in the whole does not say which of a table's own names it is about
+    for table, kind in (("providers", ProviderSection), ("verbs", VerbMode)):
+        entries = raw.get(table)
+        for name, value in entries.items() if isinstance(entries, dict) else ():
+            _convert(name, Name, (table, name), text, source)
+            _convert(value, kind, (table, name), text, source)
+    return _check_meaning(_convert(raw, Config, (), text, source), text, source)
+
+
+def _convert(raw: Any, kind: Any, at: tuple[str, ...], text: str, source: str) -> Any:
+    """What stands at a dotted key, typed; or ConfigError with the key inside it and the line."""
     try:
-        config = msgspec.convert(raw, Config)
+        return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        what, key = _where(error)
-        if key[:1] == ("providers",):
-            what, key = _in_providers(raw["providers"], what, key)
+        what, _, path = str(error).partition(" - at `$")
+        key = (*at, *(p for p in re.split(r"[.\[\]`]+", path) if p))
         raise ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {what}") from None
-    return _check_meaning(config, text, source)
-
-
-def _where(error: msgspec.ValidationError) -> tuple[str, tuple[str, ...]]:
-    what, _, path = str(error).partition(" - at `$")
-    return what, tuple(p for p in re.split(r"[.\[\]`]+", path) if p)
-
-
-def _in_providers(sections: Any, what: str, key: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The same with the provider's name, which msgspec leaves out."""
-    if not isinstance(sections, dict):
-        return what, key
-    for name, section in sections.items():
-        try:
-            msgspec.convert(section, ProviderSection)
-        except msgspec.ValidationError as error:
-            found, inner = _where(error)
-            return found, ("providers", name, *inner)
-    return what, key
 
 
 def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str, source: str) -> None:

@@ -31,6 +31,7 @@ from core.errors import CoreError, LinkError
 from core.link import LinkReader, encode_message
 from core.promise import promised
 from core.vault.handle import UserHandle
+from core.vault.standing import Standings
 from jail.wire.errors import CertosaError
 from jail.wire.schema import ProviderChat
 
@@ -71,9 +72,14 @@ class _Framer:
 
 
 class EgressLink:
-    """The pending questions and streams; thread-safe. Serves the verb ``provider.chat``."""
+    """The pending questions and streams; thread-safe. Serves the verb ``provider.chat``.
 
-    def __init__(self) -> None:
+    Args:
+        standings: what the handles of verified tokens get; used on the loop.
+    """
+
+    def __init__(self, standings: Standings) -> None:
+        self._standings = standings
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._channel: Channel | None = None
@@ -119,7 +125,8 @@ class EgressLink:
             return None
         if not isinstance(minted, HandleMinted):
             raise LinkError("egress answered something else than a handle")
-        return UserHandle(minted.user, minted.data_key)
+        # the vault answers in order: a user removed or disabled since is barred after this line
+        return UserHandle(minted.user, minted.data_key, self._standings.of(minted.user))
 
     # -- provider.chat --------------------------------------------------------------------------------
 

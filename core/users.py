@@ -79,6 +79,8 @@ class Users:
     Args:
         path: the database file; made with mode 0600 if missing.
         uid_base: the first host uid of ours; users get theirs from ``uid_base + 1000`` on.
+
+    Raises UsersError where the file is damaged or newer than this code.
     """
 
     def __init__(self, path: Path, uid_base: int) -> None:
@@ -89,6 +91,9 @@ class Users:
         self._db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(path)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise UsersError(f"{path}: {error}; restore it from a backup") from None
         except BaseException:
             self._db.close()
             raise

@@ -20,7 +20,8 @@ MAX_TEXT_BYTES = 900_000
 """One message in UTF-8; a frame to the worker carries it whole."""
 
 _Zero = Annotated[float, Meta(ge=0, le=0)] | None
-_Nothing = Annotated[list[Any], Meta(max_length=0)] | None
+# of nulls: 8 MB of objects is refused at the first, and not after half a second's parsing
+_Nothing = Annotated[list[None], Meta(max_length=0)] | None
 _Stop = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -121,6 +122,8 @@ _decode = msgspec.json.Decoder(ChatRequest).decode
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*?)`")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+# an entry of a list that must have none: the list is what is wrong
+_ENTRY = re.compile(r"\b(tools|functions|tool_calls|annotations)\[\d+\]$")
 _AT = re.compile(r" - at `\$\.?(.*?)`$", re.DOTALL)
 
 
@@ -196,7 +199,7 @@ def refusal(error: str, instead: Mapping[str, str]) -> HubError:
         instead: what to do instead, by the field's name.
     """
     at = _AT.search(error)
-    where = at[1] if at else ""
+    where = _ENTRY.sub(r"\1", at[1]) if at else ""
     what = clip(error[: at.start()] if at else error)
     if unknown := _UNKNOWN.match(what):
         param = _join(where, unknown[1])

@@ -21,7 +21,9 @@ from core.hub.cancel import Cancel
 from core.hub.chat import Chat
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
 from core.hub.files import Files
+from core.hub.http_log import http_logger
 from core.hub.jail_call import JailCalls
+from core.hub.listening import Door
 from core.hub.messages import Messages
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
@@ -32,6 +34,7 @@ from core.metrics import Metrics
 from core.sessions import Library, SessionsService
 
 _MAX_ADMIN_BODY_BYTES = 64 << 10
+_MAX_ADMIN_CONNECTIONS = 256
 _CANCEL_S = 3.0
 _CLOSE_S = 2.0
 _LAG_PERIOD_S = 0.25
@@ -71,6 +74,7 @@ class HubServer:
         self.admission = Admission(parts.config, parts.metrics)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._runners: list[web.AppRunner] = []
+        self._doors: list[Door] = []
         self._lag: asyncio.Task[None] | None = None
 
     async def start(
@@ -84,12 +88,13 @@ class HubServer:
         The sockets are closed by :meth:`stop`.
         """
         self._lag = asyncio.create_task(self._watch_lag(), name="loop-lag")
-        for app, sockets in (
-            (self._public_app(), public),
-            (self._admin_app(), admin),
-            (self._command_app(), command),
+        most = self._parts.config.max_connections
+        for name, app, sockets, most_here in (
+            ("hub", self._public_app(), public, most),
+            ("admin", self._admin_app(), admin, _MAX_ADMIN_CONNECTIONS),
+            ("command", self._command_app(), command, _MAX_ADMIN_CONNECTIONS),
         ):
-            await self._serve(app, sockets)
+            await self._serve(name, app, sockets, most_here)
 
     async def stop(self, grace_s: float) -> None:
         """No new turns; running ones get ``grace_s`` seconds, then are cancelled; close all."""
@@ -99,6 +104,9 @@ class HubServer:
             _log.warning("turns_cancelled_at_stop", turns=cancelled)
             if not await self.admission.drained(_CANCEL_S):
                 _log.error("turns_left_at_stop", turns=self.admission.running)
+        for door in self._doors:
+            door.shut()
+        self._doors.clear()
         for runner in self._runners:
             await runner.cleanup()
         self._runners.clear()
@@ -111,25 +119,30 @@ class HubServer:
         """End a user's turns early; how many there were. On the loop's thread."""
         return self._starter.cancel_all(user)
 
-    async def _serve(self, app: web.Application, sockets: Iterable[socket.socket]) -> None:
+    async def _serve(
+        self, name: str, app: web.Application, sockets: Iterable[socket.socket], most: int
+    ) -> None:
         runner = web.AppRunner(
             app,
             handle_signals=False,
             access_log=None,
+            logger=http_logger(),
             handler_cancellation=True,  # a client that leaves ends its handler at once
             auto_decompress=False,  # a small body must not become a large one
             max_line_size=_MAX_LINE_BYTES,
             max_field_size=_MAX_LINE_BYTES,
             lingering_time=2.0,
-            keepalive_timeout=75.0,
+            keepalive_timeout=75.0,  # from the start on: also what a request's headers may take
             shutdown_timeout=_CLOSE_S,
         )
         await runner.setup()
         self._runners.append(runner)
+        door = Door(runner, name, most)
+        self._doors.append(door)
         for sock in sockets:
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TCP_USER_TIMEOUT_MS)
-            await web.SockSite(runner, sock, backlog=1_024).start()
+            await door.open(sock)
 
     def _public_app(self) -> web.Application:
         parts = self._parts

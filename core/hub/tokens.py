@@ -47,14 +47,19 @@ async def authenticate(request: web.Request, verifier: Verifier) -> UserHandle:
         raise invalid("Authorization and x-api-key hold different tokens; send one", "duplicate_header")
     handle = await _verify(verifier, found[1]) if found else None
     if handle is None:
-        raise HubError(
-            401,
-            "this token is not valid: it may be mistyped, revoked, or its user disabled;"
-            " `certosa token new USER` makes a new one",
-            "invalid_token",
-            headers=_CHALLENGE,
-        )
+        raise invalid_token()
     return handle
+
+
+def invalid_token() -> HubError:
+    """For a token that is none, or whose user was deleted or disabled since it was verified."""
+    return HubError(
+        401,
+        "this token is not valid: it may be mistyped, revoked, or its user disabled;"
+        " `certosa token new USER` makes a new one",
+        "invalid_token",
+        headers=_CHALLENGE,
+    )
 
 
 def _one(request: web.Request, name: str) -> str | None:

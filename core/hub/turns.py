@@ -11,6 +11,7 @@ from actors.service import TurnSpec
 from core.errors import CoreError, SealError
 from core.hub.admission import Admission
 from core.hub.errors import HubError, invalid
+from core.hub.tokens import invalid_token
 from core.metrics import Metrics
 from core.sessions import (
     SessionBusy,
@@ -76,6 +77,9 @@ class Starter:
             messages: the history, or with a session what is added to it.
             asked_s: when the request came (monotonic, in seconds).
         """
+        # the client may have taken a minute to send its body
+        if not handle.standing.is_good():
+            raise invalid_token()
         leave = self._admission.admit(handle.user)
         turn = f"turn_{secrets.token_hex(8)}"
 
@@ -92,6 +96,10 @@ class Starter:
         except BaseException:
             leave()
             raise
+        if not handle.standing.is_good():
+            opened.log.finish(Failure("cancelled", "the user was disabled or deleted"))
+            raise invalid_token()
+        # nothing waits between that look and this entry, by which cancel_all finds the turn
         running = RunningTurn(turn, handle.user, opened.log, session_id is not None)
         self._running[turn] = running
         self._metrics.turn_started()

@@ -118,6 +118,9 @@ class UserStore:
                 raise SealError("this database is another user's")
         elif self._execute("SELECT 1 FROM sessions LIMIT 1").fetchone():
             raise SealError("this database has lost its owner")
+        elif not self.handle.standing.is_good():
+            # somebody of the same name may own it next, with another key
+            raise SessionsError("this user was deleted or disabled")
         else:
             sealed = self.handle.seal(_OWNER_PLACE, self.handle.user.encode())
             self._execute("INSERT INTO meta (key, sealed) VALUES ('owner', ?)", (sealed,))

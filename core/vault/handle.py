@@ -6,6 +6,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from core.errors import SealError
+from core.vault.standing import Standing
 
 _NONCE_BYTES = 12
 
@@ -15,11 +16,13 @@ class UserHandle:
 
     Sealing is AES-256-GCM (NIST SP 800-38D) with a random nonce; the associated data is the user
     and the record's place, so a record moved or read under another handle does not open.
+    ``standing`` says whether its user may still act.
     """
 
-    __slots__ = ("_cipher", "_user")
+    __slots__ = ("_cipher", "_user", "standing")
 
-    def __init__(self, user: str, data_key: bytes) -> None:
+    def __init__(self, user: str, data_key: bytes, standing: Standing | None = None) -> None:
+        self.standing = standing or Standing()
         self._user = user
         self._cipher = AESGCM(data_key)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from jail.host.diagnosis import Diagnosis
 from jail.host.launcher import JailSpec, Starter
+from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
 from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
 from jail.host.profile import Limits, Profile, System, user_paths
@@ -16,7 +17,7 @@ from jail.host.running import Phase, RunningJail
 Send = Callable[[ToCore, int | None], None]
 Observe = Callable[[str, Mapping[str, Any]], None]
 
-_STUCK_S: Final = 30.0  # bwrap got no further in this time; emulated and busy, it needs seconds
+_STUCK_S: Final = 120.0  # bwrap got no further in this time; emulated and busy, it needs many seconds
 _KILL_STEP_S: Final = 2.0
 
 
@@ -34,8 +35,9 @@ class JailPlan:
     command: tuple[str, ...] = ()
 
     def spec(self, user: str, host_uid: int) -> JailSpec:
-        """A user's jail. Raises HostError for an id that isn't one."""
+        """A user's jail. Raises HostError for an id that isn't one, or directories that aren't."""
         paths = user_paths(self.data_dir, user)
+        check_unlinked(paths)
         profile = Profile(
             self.system, self.lib, self.etc, paths.home, paths.agents, self.limits, self.command
         )
@@ -176,12 +178,14 @@ class Jails:
             if fd not in jail.fds:
                 self._loop.forget(fd)
         entry.watched = tuple(fd for fd in entry.watched if fd in jail.fds)
-        if jail.phase is Phase.ENDED:
-            self._on_end(entry)
-            return
-        self._watch(entry)
-        if jail.phase is Phase.RUNNING and not entry.told and entry.diagnosis is None:
+        ended = jail.phase is Phase.ENDED
+        if not ended:
+            self._watch(entry)
+        # one that ran and ended within a step was started all the same
+        if jail.spawn_s > 0 and not entry.told and entry.diagnosis is None:
             self._on_running(entry)
+        if ended:
+            self._on_end(entry)
 
     def _on_running(self, entry: _Entry) -> None:
         entry.told = True

@@ -14,7 +14,7 @@ from typing import Final
 
 from jail.host.messages import HostError
 from jail.host.process import Identity
-from jail.host.profile import user_paths
+from jail.host.profile import UserPaths, user_paths
 from jail.host.staging import check_readable
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -156,6 +156,20 @@ class Layout:
             os.close(fd)
             raise
         return fd
+
+
+def check_unlinked(paths: UserPaths) -> None:
+    """Refuse to mount what lies elsewhere than it seems to: bwrap would follow a link.
+
+    Raises HostError. Nobody but the server's own uids can change these between this and the mount.
+    """
+    for path in (paths.user, paths.home, paths.agents):
+        try:
+            real = stat.S_ISDIR(path.lstat().st_mode)
+        except OSError as error:
+            raise HostError(f"{path.name} of this user: {error.strerror}") from None
+        if not real:
+            raise HostError(f"{path.name} of this user is not a directory but something else")
 
 
 def _settle(fd: int, name: str, owner: Identity, mode: int, me: Identity) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgpack
 
 from jail.wire.errors import LocalFault, PeerFault
+from jail.wire.shape import check_shape
 
 PROTOCOL_VERSION = 1
 """Raised with every change a peer of the version before would not understand."""
@@ -20,13 +21,14 @@ PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
 """One frame, either way. Contexts and results that could be longer are cut before (design.md 5)."""
 
-# The C unpacker allocates a list of the announced length at once: 1,024 x 8 bytes x 1,023 levels
-# is 8 MB for an instant, the worst a hostile frame can do before the depth check.
 _MAX_ARRAY = 1024
 _MAX_MAP = 64
 _MAX_NODES = 32_768
 _MAX_DEPTH = 8
 _MAX_ID = 2**53
+# The C unpacker knows neither nodes nor depth, and allocates a list of the announced length at once.
+# Of so few bytes it can make 170 such lists, 1.4 MB for an instant; longer frames are looked through first.
+_UNSEEN_BYTES = 512
 
 Scalar = int | float | bool | str | bytes | None
 
@@ -70,31 +72,15 @@ def encode_frame(kind: Kind, request_id: int, body: Any) -> bytes:
     return data
 
 
-class _Budget:
-    """Counts containers while the C unpacker builds them, and stops it when there are too many."""
-
-    def __init__(self) -> None:
-        self.left = _MAX_NODES
-
-    def on_list(self, items: list[Any]) -> list[Any]:
-        self._spend(1 + len(items))
-        return items
-
-    def on_pairs(self, pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-        self._spend(1 + len(pairs))
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if not isinstance(key, str):
-                raise PeerFault("encoding", "a map's key is not a string")
-            if key in found:
-                raise PeerFault("encoding", "duplicate key")
-            found[key] = value
-        return found
-
-    def _spend(self, nodes: int) -> None:
-        self.left -= nodes
-        if self.left < 0:
-            raise PeerFault("encoding", f"more than {_MAX_NODES} values in a frame")
+def _to_map(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if not isinstance(key, str):
+            raise PeerFault("encoding", "a map's key is not a string")
+        if key in found:
+            raise PeerFault("encoding", "duplicate key")
+        found[key] = value
+    return found
 
 
 def _refuse_extension(code: int, data: bytes) -> NoReturn:  # noqa: ARG001 - msgpack's signature
@@ -105,12 +91,12 @@ def decode_frame(data: bytes) -> Frame:
     """Unpack one frame, or raise :class:`PeerFault` saying which rule it broke."""
     if len(data) > MAX_FRAME_BYTES:
         raise PeerFault("oversize", f"frame of {len(data)} bytes, limit {MAX_FRAME_BYTES}")
-    budget = _Budget()
+    if len(data) > _UNSEEN_BYTES:
+        check_shape(data, _MAX_NODES, _MAX_DEPTH)
     try:
         parts = msgpack.unpackb(
             data,
-            list_hook=budget.on_list,
-            object_pairs_hook=budget.on_pairs,
+            object_pairs_hook=_to_map,
             ext_hook=_refuse_extension,
             max_str_len=MAX_FRAME_BYTES,
             max_bin_len=MAX_FRAME_BYTES,

@@ -429,8 +429,9 @@ def from_wire(raw: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(raw, kind, strict=True)
     except msgspec.ValidationError as error:
-        # msgspec names types and paths; a wrong tag or field name would be the peer's own words
-        said = str(error)
+        # msgspec names types and paths; a wrong tag or field name would be the peer's own words, which
+        # stand in double quotes where they hold a single one
+        said = str(error).replace('"', "'")
         if said.startswith("Object contains unknown field"):
             said = "Object contains unknown field"
         raise PeerFault("schema", said.split(" '", 1)[0][:200]) from None

@@ -244,6 +244,7 @@ _BAD_EVENTS = {
 
 async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
     response.force_close()
+    response.headers["Connection"] = "close"  # aiohttp has settled that header before it asks us
 
 
 def _anthropic(request: web.Request) -> bool:

@@ -25,9 +25,14 @@ LIMIT_S = 60.0
 """How long anything may take on a machine that is busy with something else."""
 
 ROOT = Path(__file__).resolve().parents[2]
-_CODE = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); {before}\nfrom core.cli import main; sys.exit(main())"
-)
+_CODE = """\
+import ctypes, sys
+ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG: a test run that is killed leaves no server
+sys.path.insert(0, sys.argv.pop(1))
+{before}
+from core.cli import main
+sys.exit(main())
+"""
 _T = TypeVar("_T")
 
 Sections = Mapping[str, Mapping[str, Any]]

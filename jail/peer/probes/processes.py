@@ -41,6 +41,10 @@ def _look(findings: Findings, pid: int) -> None:
     findings.equal(f"capabilities and filter of pid {pid}", _WANTED, got)
     findings.equal(f"uid of pid {pid}", "1000", status.get("Uid", "").split("\t")[0])
     findings.equal(f"root of pid {pid}", _identity("/"), _identity(f"/proc/{pid}/root/"))
+    # with a forked start the interpreter's file lies on the host's mount, not on the jail's read-only one
+    exe = f"/proc/{pid}/exe"
+    findings.refused(f"program of pid {pid} opened for writing", os.open, exe, os.O_WRONLY)
+    findings.refused(f"mode of the program of pid {pid} set", os.chmod, exe, 0o755)
     # writable memory is no way out as long as whoever owns it is filtered like us: see above
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         line = file.read()

@@ -256,6 +256,18 @@ def test_a_removed_users_database_is_gone_and_a_namesake_begins_anew(
     assert isinstance(do(storage, ALICE, texts), SealError)
 
 
+def test_a_handle_whose_user_was_deleted_makes_no_database(storage: Storage) -> None:
+    gone = handle_of("alice")
+    assert do(storage, gone, add("old")) == 1
+    answers = Answers()
+    gone.standing.end()
+    assert do(storage, gone, add("what ran to its end")) == 2
+    storage.remove("alice", answers, answers)
+    assert answers.take() is None
+    assert isinstance(do(storage, gone, add("late")), SessionsError)
+    assert do(storage, UserHandle("alice", b"\3" * 32), add("new")) == 1
+
+
 def test_a_callback_that_raises_does_not_end_the_thread(storage: Storage) -> None:
     def explode(_: object) -> None:
         raise ZeroDivisionError

@@ -7,9 +7,6 @@ import pytest
 from tests.fakes.model_server import FakeModelServer, running_model_server
 from tests.fakes.real_server import UNATTACKED, Person, RealServer, new_person, real_server, with_model
 
-# small, so that what fills them up is quickly done
-LIMITS = {"address_bytes": 512 << 20, "tmp_bytes": 16 << 20}
-
 
 @pytest.fixture(scope="session")
 def shared_model() -> Iterator[FakeModelServer]:
@@ -19,7 +16,7 @@ def shared_model() -> Iterator[FakeModelServer]:
 
 @pytest.fixture(scope="session")
 def shared_server(shared_model: FakeModelServer) -> Iterator[RealServer]:
-    with real_server(with_model(shared_model.url) | {"jail": LIMITS}, before=UNATTACKED) as running:
+    with real_server(with_model(shared_model.url), before=UNATTACKED) as running:
         yield running
 
 

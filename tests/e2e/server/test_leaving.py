@@ -51,8 +51,8 @@ def test_a_client_that_leaves_before_the_first_token_stops_the_model_too(
         until("the request upstream", lambda: len(model.requests) > before)
     left_s = time.monotonic()
     assert model.left.acquire(timeout=LIMIT_S)
-    # by the client's leaving, not by the provider's own limit of 1.5 s
-    assert time.monotonic() - left_s < 1.2
+    # by the client's leaving, not by the provider's own limit of 2.5 s in all
+    assert time.monotonic() - left_s < 2
 
 
 def test_leaving_a_session_lets_the_turn_go_on(alice: Person, model: FakeModelServer) -> None:

@@ -177,6 +177,7 @@ def test_a_home_that_is_a_link_to_anothers_is_not_mounted(
     with tampered(server, link, undo):
         said, went_well = everything(alice, "read same.txt")
         assert not went_well
+        assert "could not be started" in said
         assert secrets["bob"] not in said
         assert secrets["bob"] in everything(bob, "read same.txt")[0]
     assert secrets["alice"] in everything(alice, "read same.txt")[0]

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
@@ -209,3 +210,22 @@ def test_a_turn_is_cancelled_by_its_owner_alone(carol: Person, bob: Person) -> N
         with pytest.raises(openai.NotFoundError):
             cancel(carol, stream)
     assert carol.ask("tokens=1", session, "load").finish == "stop"
+
+
+@pytest.mark.parametrize("end", [b"\x01", b"\0", b"x" * 9_000], ids=["control", "nul", "long"])
+def test_a_malformed_request_leaves_no_token_in_the_log(carol: Person, end: bytes) -> None:
+    server, canary = carol.server, f"cts-canary-{uuid4().hex}"
+    before = len(server.logged("request_malformed"))
+    with socket.create_connection(("127.0.0.1", server.hub_port), timeout=60) as sock:
+        sock.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ")
+        sock.sendall(canary.encode() + end + b"\r\n\r\n")
+        assert b" 400 " in sock.recv(4_096)
+    server.wait_logged("request_malformed", before + 1)
+    assert canary not in server.log_path.read_text()
+
+
+def test_a_body_full_of_what_must_be_empty_is_refused_at_its_first_entry(carol: Person) -> None:
+    body = b'{"model":"assistant","messages":[],"tools":[' + b"{}," * 2_600_000 + b"{}]}"
+    status, _, answer = post(carol, body)
+    assert (status, answer["error"]["param"]) == (400, "tools")
+    assert "Expected `null`, got `object`" in answer["error"]["message"]  # not: the list's length

@@ -111,3 +111,9 @@ def test_a_link_in_the_databases_place_is_not_followed(tmp_path: Path) -> None:
     os.symlink(tmp_path / "elsewhere", tmp_path / "core.db")
     with pytest.raises(OSError, match="symbolic"):
         Users(tmp_path / "core.db", BASE)
+
+
+def test_a_damaged_file_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "core.db").write_bytes(b"garbage" * 1_000)
+    with pytest.raises(UsersError, match=r"core\.db.*restore it from a backup"):
+        Users(tmp_path / "core.db", BASE)

@@ -119,6 +119,8 @@ _HOSTILE = {
     "depth of long lists": b"\xdc\x04\x00" * MAX_FRAME_BYTES,
     "depth of long maps": b"\xde\x00\x40\xa1a" * MAX_FRAME_BYTES,
     "depth below the stack's": HEAD + b"\xdc\x04\x00" * 1_000,
+    "strings in lists that never end": HEAD + (b"\xdc\x04\x00" + b"\xa3\xe4\xb8\xad" * 255) * 1_000,
+    "integers in lists that never end": HEAD + (b"\xdc\x04\x00" + b"\xcd\x7f\xff" * 255) * 1_000,
     "short strings": HEAD + b"\xdc\x03\xff" + (b"\xdc\x03\xff" + b"\xa2ab" * 1_023) * 300,
     "big integers": HEAD + b"\xdc\x03\xff" + (b"\xdc\x03\xff" + b"\xcf" + b"\xff" * 8) * 100_000,
     "floats": HEAD + b"\xdc\x03\xff" + (b"\xdc\x03\xff" + b"\xcb\x00" * 8) * 100_000,
@@ -137,6 +139,27 @@ def test_a_hostile_megabyte_stays_within_ten(name: str) -> None:
         tracemalloc.stop()
 
     assert peak < 10 << 20
+
+
+def test_a_frame_too_short_to_be_looked_through_stays_within_two_megabytes() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerFault):
+            decode_frame(b"\xdc\x04\x00" * 170)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 2 << 20
+
+
+def test_a_long_frame_is_taken_up_to_the_last_value_allowed() -> None:
+    rows = [[7] * 1_023] * 31 + [[7] * 985]  # with the frame's own four and the lists: 32,768
+
+    assert decode_frame(encode_frame(Kind.REQUEST, 1, rows)).body == rows
+    rows[-1] = [7] * 986
+    with pytest.raises(PeerFault, match="32768 values"):
+        decode_frame(encode_frame(Kind.REQUEST, 1, rows))
 
 
 def test_what_we_cannot_say_is_our_fault() -> None:

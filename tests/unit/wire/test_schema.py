@@ -82,6 +82,8 @@ def test_a_fault_never_repeats_the_peers_words() -> None:
         ({"type": "canary"}, TurnItem),
         ({"finish": "canary"}, ChatEnd),
         ({"role": "canary"}, Message),
+        ({"role": "it's the canary"}, Message),
+        ({"type": 'canary\'s "own"'}, TurnItem),
         ({"verb": "canary", "turn": _TURN, "level": "info", "event": "x"}, LogLine),
     ):
         with pytest.raises(PeerFault) as caught:
