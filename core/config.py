@@ -132,6 +132,13 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
     max_streams_per_user: Annotated[
         int, Meta(ge=1, le=1_000, description="chats at once of one user; more are refused")
     ] = 64
+    users: (
+        Annotated[
+            tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")], ...],
+            Meta(max_length=10_000, description="who may use it; left out: everybody; empty: nobody"),
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
     fallbacks: Annotated[
         tuple[Annotated[str, Meta(max_length=256)], ...],
         Meta(max_length=8, description="PROVIDER/MODEL in order, while nothing of the answer has come"),

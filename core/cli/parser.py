@@ -3,6 +3,8 @@
 import argparse
 from typing import Any
 
+from core.cli.presets import PRESETS
+
 _EPILOG = """\
 exit codes:
   0  done
@@ -29,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_agents(commands)
     _add_users(commands)
     _add_tokens(commands)
+    _add_providers(commands)
     _add_configuration(commands)
     return parser
 
@@ -158,6 +161,34 @@ def _add_tokens(commands: Any) -> None:
     listed.add_argument("user", nargs="?", default="", help="of one user (default: of all)")
     revoke = _command(tokens, "revoke", "tokens:revoke", "make a token useless, at once")
     revoke.add_argument("token_id", metavar="ID", help="as `certosa token list` shows it")
+
+
+def _add_providers(commands: Any) -> None:
+    providers = _group(commands, "provider", "manage the model providers of the configuration")
+    add = _command(
+        providers, "add", "providers:add",
+        "add a provider; its key comes from a prompt or standard input",
+    )  # fmt: skip
+    add.add_argument("name", help="as agents name it; a preset's name is enough")
+    add.add_argument("--preset", choices=sorted(PRESETS), help="a server that is known")
+    add.add_argument("--kind", choices=("openai", "anthropic"), help="its wire format")
+    add.add_argument("--base-url", metavar="URL", help="up to and with /v1")
+    add.add_argument("--users", metavar="A,B", help="who may use it (default: everybody)")
+    add.add_argument(
+        "--fallback", metavar="PROVIDER/MODEL", action="append", help="in order; may be repeated"
+    )
+    key = add.add_mutually_exclusive_group()
+    key.add_argument("--key", action="store_true", default=None, help="ask for a key")
+    key.add_argument("--no-key", dest="key", action="store_false", help="it needs none")
+    _command(providers, "list", "providers:list_all", "list the providers, never their keys")
+    test = _command(
+        providers, "test", "providers:test",
+        "have the running server ask a provider for its models and a few words",
+    )  # fmt: skip
+    test.add_argument("name")
+    test.add_argument("--model", default="", help="which model (default: the agents', or the first)")
+    remove = _command(providers, "remove", "providers:remove", "remove a provider and its key")
+    remove.add_argument("name")
 
 
 def _add_configuration(commands: Any) -> None:

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 import aiohttp
+import msgspec
 
 from core.config import ProviderSection
-from core.egress.failures import MAX_ERROR_BODY_BYTES, error_detail, status_error
+from core.egress.failures import MAX_ERROR_BODY_BYTES, error_detail, sanitise, status_error
 from core.egress.messages import ChatStart
 from core.egress.providers import Again, Outlet, ProviderError, UpstreamSaid
 from core.egress.secret import Striker
@@ -26,7 +27,20 @@ _READ_BUFFER_BYTES = 64 << 10  # beyond twice this the upstream's TCP pauses
 _ERROR_BODY_S = 5.0
 _AFTER_FINISH_S = 5.0  # for the usage that follows a finish reason
 _MAX_JSON_BYTES = 4 << 20
+_MODELS_S = 8.0
+_MAX_MODELS = 1_000
 _STREAM_TYPES = ("text/event-stream", "text/plain", "application/octet-stream", "")
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+_decode_models = msgspec.json.Decoder(_Models).decode
 
 
 class Assembly(Protocol):
@@ -115,6 +129,32 @@ class ModelServer:
         except aiohttp.ClientError as error:
             # "from None": these carry our request, and its headers the key
             raise self._client_error(error) from None
+
+    async def models(self) -> list[str]:
+        """The models it says it has, in its order, at most 1,000. Raises ProviderError."""
+        url = self._section.base_url.rstrip("/") + "/models"
+        try:
+            async with (
+                asyncio.timeout(_MODELS_S),
+                self._session.get(
+                    url, allow_redirects=False, headers={"Accept": "application/json"}
+                ) as response,
+            ):
+                if response.status != 200:
+                    raise await self._status_error(response)
+                body = bytearray()
+                async for data in response.content.iter_any():
+                    body += data
+                    self._check_length(len(body), _MAX_JSON_BYTES)
+        except TimeoutError:
+            raise self._late("did not list its models", _MODELS_S) from None
+        except aiohttp.ClientError as error:
+            raise self._client_error(error) from None
+        try:
+            listed = _decode_models(bytes(body)).data[:_MAX_MODELS]
+        except (msgspec.MsgspecError, RecursionError):
+            raise ProviderError("upstream", f"{self._name} sent no list of models.") from None
+        return [sanitise(model.id, self._striker)[:128] for model in listed]
 
     async def _chat(self, body: bytes, out: Outlet) -> ChatEnd:
         section = self._section

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import structlog
+from msgspec import UNSET
 
 from core.config import ProviderSection
 from core.egress.breaker import Breaker
@@ -32,6 +33,7 @@ class Terms(NamedTuple):
     breaker_open_s: float
     max_streams: int
     max_streams_per_user: int
+    users: frozenset[str] | None  # None: everybody
 
     @classmethod
     def of(cls, section: ProviderSection) -> "Terms":
@@ -42,6 +44,7 @@ class Terms(NamedTuple):
             section.breaker_open_s,
             section.max_streams,
             section.max_streams_per_user,
+            None if section.users is UNSET else frozenset(section.users),
         )
 
 
@@ -129,7 +132,12 @@ class Upstream:
 
     @contextmanager
     def _place(self, user: str) -> Iterator[None]:
-        """A place among the chats at once, for as long as the block runs."""
+        """A place among the chats at once, for as long as the block runs, for who may have one."""
+        users = self._terms.users
+        if users is not None and user not in users:
+            raise ProviderError(
+                "refused", f"you may not use {self.name}: ask the operator, or choose another provider"
+            )
         if self._running >= self._terms.max_streams:
             raise self._full("too many chats run", "max_streams")
         if self._per_user[user] >= self._terms.max_streams_per_user:

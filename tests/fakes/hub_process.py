@@ -57,6 +57,13 @@ class FakeAdministration:
         if self.tokens.pop(token_id, None) is None:
             raise AdministrationError("not_found", f"there is no token {token_id}")
 
+    async def test_provider(self, name: str, model: str) -> dict[str, Any]:
+        if name != "local":
+            raise AdministrationError("invalid", f"the running server has no provider {name!r} to test")
+        return {
+            "models": ["m1"], "models_error": "", "model": model or "m1", "chat_error": "", "answer_s": 0.1
+        }  # fmt: skip
+
     async def status(self) -> dict[str, Any]:
         return {"users": len(self.users)}
 

@@ -54,6 +54,8 @@ class FakeModelServer:
         self.left = threading.Semaphore(0)
         """Released each time a client went away before its answer was whole; a new one from ``say``."""
         self.bytes_sent = 0
+        self.models: Any = {"object": "list", "data": [{"id": "m1", "object": "model"}, {"id": "m2"}]}
+        """What GET /v1/models answers, as JSON; a web.Response is sent as it is."""
         self._scripts: deque[Script] = deque()
         self._default = (rate_per_s, tokens)
         self._runner: web.AppRunner | None = None
@@ -74,6 +76,7 @@ class FakeModelServer:
         app = web.Application(client_max_size=16 << 20)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/messages", self._chat)
+        app.router.add_get("/v1/models", self._list_models)
         if not self._keep_alive:
             app.on_response_prepare.append(_close_after)
         # a client that leaves cancels its handler: that is how its leaving is seen
@@ -96,6 +99,10 @@ class FakeModelServer:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+    async def _list_models(self, request: web.Request) -> web.Response:
+        self.requests.append(Recorded(request.path, dict(request.headers), None))
+        return self.models if isinstance(self.models, web.Response) else web.json_response(self.models)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -244,7 +251,7 @@ _BAD_EVENTS = {
 
 async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
     response.force_close()
-    response.headers["Connection"] = "close"  # aiohttp has settled that header before it asks us
+    response.headers["Connection"] = "close"  # said as well: a client would use it for its next request
 
 
 def _anthropic(request: web.Request) -> bool:

@@ -244,6 +244,28 @@ def test_streams_at_once_are_limited_in_all_and_a_user_and_freed_at_their_end() 
     assert after == GOOD
 
 
+def test_who_may_not_use_it_is_refused_and_is_not_sent_elsewhere() -> None:
+    steps, other = Steps("well"), Steps("never")
+    chain = WithFallbacks("p", _upstream(steps, users=("alice",)), [Fallback("q", other, "m")])
+    assert asyncio.run(_outcome(chain, "alice"))[0] == GOOD
+    outcome, _ = asyncio.run(_outcome(chain, "bob"))
+    assert _failed(outcome).code == "refused"
+    assert "you may not use p" in _failed(outcome).message
+    assert (len(steps.asked), len(other.asked)) == (1, 0)
+
+
+def test_an_empty_list_of_users_is_nobody() -> None:
+    outcome, _ = asyncio.run(_outcome(_upstream(Steps("well"), users=())))
+    assert _failed(outcome).code == "refused"
+
+
+def test_a_fallback_that_this_user_may_not_use_is_passed_over() -> None:
+    closed, third = Steps("never"), Steps("from the third")
+    behind = [Fallback("q", _upstream(closed, "q", users=("bob",)), "m"), Fallback("r", third, "m")]
+    outcome, said = asyncio.run(_outcome(WithFallbacks("p", _upstream(Steps(_fault("elsewhere"))), behind)))
+    assert (outcome, said, closed.asked) == (GOOD, "from the third", [])
+
+
 def test_fallbacks_are_asked_in_order_with_their_own_models() -> None:
     first, second, third = Steps(_fault()), Steps(_fault("no")), Steps("from the third")
     chain = WithFallbacks(
