@@ -32,7 +32,8 @@ class CoreAdministration:
     Args:
         standings: ended for a user who is disabled or deleted.
         apart: whether users have host uids of their own (the spawner is root).
-        cancel_turns: cancels a user's running turns.
+        cut_off: ends a user's running turns, and their connections that watch some.
+        recheck_tokens: ends connections whose token is none any more.
     """
 
     def __init__(
@@ -45,7 +46,8 @@ class CoreAdministration:
         turns: Turns,
         storage: Storage,
         apart: bool,
-        cancel_turns: Callable[[str], int],
+        cut_off: Callable[[str], int],
+        recheck_tokens: Callable[[], Awaitable[None]],
     ) -> None:
         self._users = users
         self._standings = standings
@@ -54,7 +56,8 @@ class CoreAdministration:
         self._turns = turns
         self._storage = storage
         self._apart = apart
-        self._cancel_turns = cancel_turns
+        self._cut_off = cut_off
+        self._recheck_tokens = recheck_tokens
         self._log = structlog.get_logger()
         self._one_at_a_time = asyncio.Lock()
 
@@ -90,7 +93,7 @@ class CoreAdministration:
         await asyncio.to_thread(self._users.set_disabled, name, disabled)
         if disabled:
             self._standings.end(name)
-            self._cancel_turns(name)
+            self._cut_off(name)
         self._log.info("user_disabled" if disabled else "user_enabled", user=name)
 
     async def delete_user(self, name: str) -> None:
@@ -100,7 +103,7 @@ class CoreAdministration:
             await _or_unavailable(self._link.ask(lambda i: vault.RemoveUser(i, name)))
             # requests that were let in before, and have not begun a turn, are not to begin one
             self._standings.end(name)
-            self._cancel_turns(name)
+            self._cut_off(name)
             if not await self._turns.leave(name, _LEAVE_S):
                 raise AdministrationError("busy", f"{name}'s jail does not end: try again")
             await _or_unavailable(self._host.remove_user(name, self._uid(user)))
@@ -131,13 +134,14 @@ class CoreAdministration:
         return list(found.tokens)
 
     async def revoke_token(self, token_id: str) -> None:
-        """From the next request on it is no token."""
+        """From the next request on it is no token, and connections that were opened with it end."""
         try:
             await self._link.ask(lambda i: vault.RevokeToken(i, token_id))
         except VaultRefused as error:
             raise AdministrationError("not_found", str(error)) from None
         except LinkError as error:
             raise AdministrationError("unavailable", str(error)) from None
+        await self._recheck_tokens()
         self._log.info("token_revoked", token_id=token_id)
 
     async def test_provider(self, name: str, model: str) -> dict[str, Any]:

@@ -111,6 +111,7 @@ class Core:
         self._hub = HubServer(
             HubParts(
                 config=config.hub,
+                live=config.live,
                 verifier=self._link,
                 turns=self._turns,
                 calls=self._turns,
@@ -245,7 +246,8 @@ class Core:
             turns=self._turns,
             storage=self._storage,
             apart=self._apart,
-            cancel_turns=lambda user: self._hub.cancel_turns(user),  # noqa: PLW0108 - made later
+            cut_off=lambda user: self._hub.cut_off(user),  # noqa: PLW0108 - made later
+            recheck_tokens=lambda: self._hub.recheck_tokens(),  # noqa: PLW0108
         )
 
     def _missing(self) -> list[str]:

@@ -60,6 +60,36 @@ class HubSection(_Section, frozen=True):
     max_turns_per_user: Annotated[int, Meta(ge=1, le=32, description="more answer 429")] = 4
 
 
+Origin = Annotated[str, Meta(pattern=r"^https?://[^/\s@]+\Z")]
+
+
+class LiveSection(_Section, frozen=True):
+    """[live]: connections that watch turns, /v1/ws and /v1/sessions/ID/events"""
+
+    per_user: Annotated[int, Meta(ge=1, le=1_000, description="at once of one user; more answer 429")] = 32
+    watches: Annotated[int, Meta(ge=1, le=1_000, description="sessions that one WebSocket may watch")] = 32
+    message_bytes: Annotated[
+        int,
+        Meta(ge=1_024, le=16 << 20, description="a longer message from a client ends its WebSocket (1009)"),
+    ] = 1 << 20
+    requests_per_s: Annotated[
+        float,
+        Meta(ge=0.1, le=10_000, description="on one WebSocket, twice as many at once; more are refused"),
+    ] = 20.0
+    ping_s: Annotated[
+        Seconds, Meta(description="a WebSocket silent this long is pinged; no pong in half of it ends it")
+    ] = 20.0
+    idle_s: Annotated[
+        Seconds, Meta(description="one without requests or events this long is closed (in seconds)")
+    ] = 3_600.0
+    origins: Annotated[
+        tuple[Origin, ...],
+        Meta(
+            max_length=100, description="pages that may connect beside this host's own: https://HOST[:PORT]"
+        ),
+    ] = ()
+
+
 class AdminSection(_Section, frozen=True):
     """[admin]"""
 
@@ -181,6 +211,7 @@ class Config(_Section, frozen=True):
 
     server: ServerSection = ServerSection()
     hub: HubSection = HubSection()
+    live: LiveSection = LiveSection()
     admin: AdminSection = AdminSection()
     jail: JailSection = JailSection()
     agent: AgentSection = AgentSection()

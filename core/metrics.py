@@ -6,7 +6,7 @@ not in the set counts as ``other``. A user's id is never a label. Everything her
 """
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -53,6 +53,7 @@ class Metrics:
         self._routes = (
             "chat",
             "messages",
+            "ws",
             "models",
             "files",
             "sessions",
@@ -65,6 +66,14 @@ class Metrics:
         for route in self._routes:
             for status in _STATUSES:
                 self._http.labels(route, status)
+        self._streams_open = Gauge(
+            "certosa_streams_open", "Connections that watch sessions now.", ("kind",), registry=r
+        )
+        for kind in ("websocket", "sse"):
+            self._streams_open.labels(kind)
+        self._events_sent = Counter(
+            "certosa_events_sent_total", "Sessions' events handed to connections that watch.", registry=r
+        )
         self._jails_alive = Gauge("certosa_jails_alive", "Jails that run or are being started.", registry=r)
         self._jail_start_s = Histogram(
             "certosa_jail_start_seconds", "From asking for a jail to its worker's first frame.",
@@ -121,6 +130,18 @@ class Metrics:
         """A request was answered; ``route`` is a route's name, never a path."""
         known = route if route in self._routes else "other"
         self._http.labels(known, f"{min(max(status // 100, 2), 5)}xx").inc()
+
+    def stream_opened(self, kind: Literal["websocket", "sse"]) -> None:
+        """A connection that watches began."""
+        self._streams_open.labels(kind).inc()
+
+    def stream_closed(self, kind: Literal["websocket", "sse"]) -> None:
+        """It ended."""
+        self._streams_open.labels(kind).dec()
+
+    def events_sent(self, count: int) -> None:
+        """So many events were handed to one connection."""
+        self._events_sent.inc(count)
 
     def loop_lag(self, seconds: float) -> None:
         """The hub's loop ran that late."""

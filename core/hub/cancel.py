@@ -3,7 +3,6 @@
 import msgspec
 from aiohttp import web
 
-from core.hub.errors import HubError
 from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import Starter
 
@@ -21,9 +20,6 @@ class Cancel:
         404 for a turn that has ended, and the same for one of another user's.
         """
         handle = await authenticate(request, self._verifier)
-        turn = self._starter.find(handle.user, request.match_info["turn"])
-        if turn is None:
-            raise HubError(404, "you have no such turn running", "turn_not_found")
-        self._starter.cancel(turn)
+        turn = self._starter.cancel_by_id(handle.user, request.match_info["turn"])
         body = msgspec.json.encode({"id": turn.id, "object": "turn", "cancelled": True})
         return web.Response(body=body, status=202, content_type="application/json")

@@ -17,6 +17,7 @@ _TYPES = {
     405: "invalid_request_error",
     408: "invalid_request_error",
     409: "conflict_error",
+    410: "invalid_request_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
 }
@@ -51,6 +52,7 @@ class HubError(CoreError):
         param: the field or header that is wrong, if one is.
         retry_after_s: when trying again makes sense, in seconds.
         headers: what else to send.
+        extra: what else the error says, for programs.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class HubError(CoreError):
         param: str | None = None,
         retry_after_s: int | None = None,
         headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -69,6 +72,7 @@ class HubError(CoreError):
         self.code = code
         self.param = param
         self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
         if retry_after_s is not None:
             self.headers["Retry-After"] = str(retry_after_s)
 
@@ -81,7 +85,8 @@ class HubError(CoreError):
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "certosa_error")
         return {
             "error": {
-                "message": self.message, "type": kind, "param": self.param, "code": self.code
+                "message": self.message, "type": kind, "param": self.param, "code": self.code,
+                **self.extra,
             }
         }  # fmt: skip
 

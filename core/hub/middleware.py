@@ -28,6 +28,7 @@ _HTTP_ERRORS = {
 _ROUTES = {
     "/v1/chat/completions": "chat",
     "/v1/messages": "messages",
+    "/v1/ws": "ws",
     "/healthz": "health",
     "/readyz": "health",
     "/metrics": "metrics",

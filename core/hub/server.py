@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from core.config import HubSection
+from core.config import HubSection, LiveSection
 from core.hub.admin import AdminApi, Administration, check_peer
 from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
@@ -24,6 +24,7 @@ from core.hub.files import Files
 from core.hub.http_log import http_logger
 from core.hub.jail_call import JailCalls
 from core.hub.listening import Door
+from core.hub.live import Live, LiveParts
 from core.hub.messages import Messages
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
@@ -53,6 +54,7 @@ class HubParts:
     """
 
     config: HubSection
+    live: LiveSection
     verifier: Verifier
     turns: Turns
     calls: JailCalls
@@ -73,6 +75,18 @@ class HubServer:
         self._parts = parts
         self.admission = Admission(parts.config, parts.metrics)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
+        self._live = Live(
+            LiveParts(
+                config=parts.live,
+                verifier=parts.verifier,
+                starter=self._starter,
+                sessions=parts.sessions,
+                agents=parts.agents,
+                metrics=parts.metrics,
+                stall_s=parts.stall_s,
+                keep_alive_s=parts.keep_alive_s,
+            )
+        )
         self._runners: list[web.AppRunner] = []
         self._doors: list[Door] = []
         self._lag: asyncio.Task[None] | None = None
@@ -107,6 +121,7 @@ class HubServer:
         for door in self._doors:
             door.shut()
         self._doors.clear()
+        await self._live.stop()  # after the turns: who watches is given their ends
         for runner in self._runners:
             await runner.cleanup()
         self._runners.clear()
@@ -115,9 +130,14 @@ class HubServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._lag
 
-    def cancel_turns(self, user: str) -> int:
-        """End a user's turns early; how many there were. On the loop's thread."""
+    def cut_off(self, user: str) -> int:
+        """End a user's connections that watch, and their turns; how many turns. On the loop's thread."""
+        self._live.end_user(user)
         return self._starter.cancel_all(user)
+
+    async def recheck_tokens(self) -> None:
+        """End connections that were opened with a token which is none any more."""
+        await self._live.recheck()
 
     async def _serve(
         self, name: str, app: web.Application, sockets: Iterable[socket.socket], most: int
@@ -169,6 +189,7 @@ class HubServer:
         app.router.add_get("/v1/files/content", files.download)
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
+        app.add_routes(self._live.routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         self._add_health(app)
         return app

@@ -72,7 +72,7 @@ class Sessions:
         handle = await authenticate(request, self._verifier)
         limit = _number(request, "limit", 50, 1, _MAX_PAGE)
         after = _cursor(request)
-        with _explained():
+        with explained():
             rows = await self._library.page(handle, limit, after)
         following = Cursor(rows[-1].updated_s, rows[-1].id) if len(rows) == limit else None
         return _json({"object": "list", "data": [session_object(r) for r in rows], "next": _said(following)})
@@ -82,7 +82,7 @@ class Sessions:
         handle = await authenticate(request, self._verifier)
         after = _number(request, "after", 0, 0, 2**53)
         limit = _number(request, "limit", 100, 1, _MAX_PAGE)
-        with _explained():
+        with explained():
             found, page = await self._library.messages(handle, request.match_info["id"], after, limit)
         first = page.last_seq - len(page.messages) + 1
         rows = [message_object(first + i, message) for i, message in enumerate(page.messages)]
@@ -91,10 +91,10 @@ class Sessions:
     async def rename(self, request: web.Request) -> web.Response:
         """PATCH /v1/sessions/ID: ``{"title": TEXT}``."""
         handle = await authenticate(request, self._verifier)
-        asked = await _parsed(request, _Rename)
+        asked = await parsed(request, _Rename)
         if not asked.title.isprintable():
             raise invalid("a title is one line of text", "invalid_value", "title")
-        with _explained():
+        with explained():
             return _json(
                 session_object(await self._library.rename(handle, request.match_info["id"], asked.title))
             )
@@ -103,7 +103,7 @@ class Sessions:
         """DELETE /v1/sessions/ID: it and all that belongs to it; 409 while a turn runs in it."""
         handle = await authenticate(request, self._verifier)
         session = request.match_info["id"]
-        with _explained():
+        with explained():
             await self._library.delete(handle, session)
         return _json({"object": "session", "id": session, "deleted": True})
 
@@ -115,7 +115,7 @@ class Sessions:
             raise invalid("`q` is 1 to 200 characters to look for", "invalid_value", "q")
         limit = _number(request, "limit", 50, 1, 200)
         start = _cursor(request)
-        with _explained():
+        with explained():
             found = await self._library.search(handle, words, start, limit)
         hits = [
             {"object": "hit", "session": h.session, "title": h.title, "seq": h.seq, "role": h.role or None,
@@ -127,8 +127,8 @@ class Sessions:
     async def fork(self, request: web.Request) -> web.Response:
         """POST /v1/sessions/ID/fork: ``{"at": SEQ, "id": NEW}``, a new one with the first messages."""
         handle = await authenticate(request, self._verifier)
-        asked = await _parsed(request, _Fork)
-        with _explained():
+        asked = await parsed(request, _Fork)
+        with explained():
             made = await self._library.fork(handle, request.match_info["id"], asked.at, asked.id)
         return _json(session_object(made), 201)
 
@@ -138,7 +138,7 @@ class Sessions:
         kind = EXPORTS.get(request.query.get("format", "json"))
         if kind is None:
             raise invalid("`format` is json or markdown", "invalid_value", "format")
-        with _explained():
+        with explained():
             found = await self._library.find(handle, request.match_info["id"])
         shape = kind()
         response = web.StreamResponse(
@@ -147,7 +147,7 @@ class Sessions:
                 "Content-Disposition": disposition(f"{found.id}.{shape.ending}"),
             }
         )
-        with whole_or_broken(request, response), _explained():
+        with whole_or_broken(request, response), explained():
             data, seq = shape.head(found), 1
             async for page in self._library.all_messages(handle, found):
                 await write(request, response, data + shape.messages(seq, page.messages))
@@ -158,15 +158,16 @@ class Sessions:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """What the sessions say, as an answer."""
     try:
         yield
     except CoreError as error:
-        raise _refusal(error) from None
+        raise refusal(error) from None
 
 
-def _refusal(error: CoreError) -> CoreError:
+def refusal(error: CoreError) -> CoreError:
+    """What the sessions say, as a HubError; any other error as it is."""
     match error:
         case NoSuchSession():
             return HubError(404, str(error), "session_not_found", param="id")
@@ -188,7 +189,8 @@ def _refusal(error: CoreError) -> CoreError:
     return error
 
 
-async def _parsed(request: web.Request, kind: type[_T]) -> _T:
+async def parsed(request: web.Request, kind: type[_T]) -> _T:
+    """A request's body, typed; HubError 400."""
     try:
         return msgspec.json.decode(await read_body(request), type=kind)
     except msgspec.ValidationError as error:

@@ -28,12 +28,28 @@ class Verifier(Protocol):
         ...
 
 
-async def authenticate(request: web.Request, verifier: Verifier) -> UserHandle:
+async def authenticate(request: web.Request, verifier: Verifier, offered: str | None = None) -> UserHandle:
     """The user who made a request, or HubError 400, 401 or 503.
 
-    The token is the bearer's, or stands in x-api-key, where Anthropic's clients put it.
+    ``offered`` is a token that came otherwise than in the headers :func:`token_of` looks at.
+    """
+    token = token_of(request, offered)
+    handle = await _verify(verifier, token) if token else None
+    if handle is None:
+        raise invalid_token()
+    return handle
+
+
+def token_of(request: web.Request, offered: str | None = None) -> str:
+    """A request's token, unverified; "" where it has no token's form. HubError 400, 401.
+
+    It is the bearer's, or stands in x-api-key, where Anthropic's clients put it, or was offered.
     """
     bearer, key = _one(request, "Authorization"), _one(request, "x-api-key")
+    if offered is not None:
+        if bearer is not None or key is not None:
+            raise invalid("a token in a header and one in a subprotocol; send one", "duplicate_header")
+        return offered
     if bearer is None and key is None:
         raise HubError(
             401,
@@ -45,10 +61,7 @@ async def authenticate(request: web.Request, verifier: Verifier) -> UserHandle:
     found = _BEARER.fullmatch(bearer) if bearer is not None else _KEY.fullmatch(key or "")
     if found is not None and bearer is not None and key not in (None, found[1]):
         raise invalid("Authorization and x-api-key hold different tokens; send one", "duplicate_header")
-    handle = await _verify(verifier, found[1]) if found else None
-    if handle is None:
-        raise invalid_token()
-    return handle
+    return found[1] if found else ""
 
 
 def invalid_token() -> HubError:

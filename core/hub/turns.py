@@ -42,12 +42,16 @@ class Turns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunningTurn:
-    """A turn that was started; ``kept`` where it goes on without its client."""
+    """A turn that was started; ``kept`` where it goes on without its client.
+
+    ``began_at`` is its first event's id in a kept session.
+    """
 
     id: str
     user: str
     log: TurnLog
     kept: bool
+    began_at: int
 
 
 class Starter:
@@ -60,7 +64,7 @@ class Starter:
         self._sessions = sessions
         self._admission = admission
         self._metrics = metrics
-        self._running: dict[str, RunningTurn] = {}
+        self._running: dict[tuple[str, str], RunningTurn] = {}
 
     async def start(
         self,
@@ -70,26 +74,33 @@ class Starter:
         session_id: str | None,
         sampling: Sampling,
         asked_s: float,
+        *,
+        turn: str | None = None,
+        window: bool = True,
     ) -> RunningTurn:
-        """Start a turn; HubError where it cannot be.
+        """Start a turn; HubError where it cannot be, TurnExists where this one was begun before.
 
         Args:
             messages: the history, or with a session what is added to it.
             asked_s: when the request came (monotonic, in seconds).
+            turn: its id; None: a fresh one.
+            window: whether its log is read, and not only its session watched.
         """
         # the client may have taken a minute to send its body
         if not handle.standing.is_good():
             raise invalid_token()
         leave = self._admission.admit(handle.user)
-        turn = f"turn_{secrets.token_hex(8)}"
+        name = turn or f"turn_{secrets.token_hex(8)}"
 
         def ended(outcome: TurnEnd | Failure) -> None:
-            self._running.pop(turn, None)
+            self._running.pop((handle.user, name), None)
             self._metrics.turn_ended(outcome, time.monotonic() - asked_s)
             leave()
 
         try:
-            opened = await self._sessions.open_turn(handle, turn, session_id, messages, ended)
+            opened = await self._sessions.open_turn(
+                handle, name, session_id, messages, ended, agent=agent.name, window=window
+            )
         except CoreError as error:
             leave()
             raise self._refusal(error) from None
@@ -100,21 +111,28 @@ class Starter:
             opened.log.finish(Failure("cancelled", "the user was disabled or deleted"))
             raise invalid_token()
         # nothing waits between that look and this entry, by which cancel_all finds the turn
-        running = RunningTurn(turn, handle.user, opened.log, session_id is not None)
-        self._running[turn] = running
+        running = RunningTurn(name, handle.user, opened.log, session_id is not None, opened.began_at)
+        self._running[handle.user, name] = running
         self._metrics.turn_started()
-        spec = TurnSpec(turn, handle, agent, opened.log, opened.session, sampling)
+        spec = TurnSpec(name, handle, agent, opened.log, opened.session, sampling)
         try:
             self._turns.start(spec)
         except Exception:  # noqa: BLE001 - whatever it was, the turn has to end
-            _log.exception("turn_start_failed", user=handle.user, turn=turn)
+            _log.exception("turn_start_failed", user=handle.user, turn=name)
             opened.log.finish(Failure("internal", "the turn could not be started; it was logged"))
         return running
 
     def find(self, user: str, turn: str) -> RunningTurn | None:
         """A running turn of this user's; another user's is as one that does not exist."""
-        found = self._running.get(turn)
-        return found if found is not None and found.user == user else None
+        return self._running.get((user, turn))
+
+    def cancel_by_id(self, user: str, turn: str) -> RunningTurn:
+        """End a running turn of a user's early; HubError 404 for one that has ended, or is another's."""
+        found = self.find(user, turn)
+        if found is None:
+            raise HubError(404, "you have no such turn running", "turn_not_found")
+        self.cancel(found)
+        return found
 
     def cancel(self, turn: RunningTurn) -> None:
         """End a turn early, if it still runs."""

@@ -8,7 +8,9 @@ from core.sessions.errors import (
     SessionsError,
     SessionTooLong,
     StorageError,
+    TurnExists,
 )
+from core.sessions.events import SessionEvent
 from core.sessions.library import Library
 from core.sessions.log import Behind, Finished, LogEvent, TurnLog
 from core.sessions.service import OpenTurn, SessionsService
@@ -16,6 +18,7 @@ from core.sessions.shelf import Cursor
 from core.sessions.storage import Storage
 from core.sessions.store import SessionRow
 from core.sessions.turns import EphemeralSession, StoredSession
+from core.sessions.watching import Lost, Watch
 
 __all__ = [
     "Behind",
@@ -24,9 +27,11 @@ __all__ = [
     "Finished",
     "Library",
     "LogEvent",
+    "Lost",
     "NoSuchSession",
     "OpenTurn",
     "SessionBusy",
+    "SessionEvent",
     "SessionExists",
     "SessionNameError",
     "SessionRow",
@@ -36,5 +41,7 @@ __all__ = [
     "Storage",
     "StorageError",
     "StoredSession",
+    "TurnExists",
     "TurnLog",
+    "Watch",
 ]

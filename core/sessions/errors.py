@@ -23,6 +23,14 @@ class SessionBusy(SessionsError):
         self.session_id = session_id
 
 
+class TurnExists(SessionsError):
+    """This very turn was begun before; its events are those past ``after``."""
+
+    def __init__(self, turn: str, after: int) -> None:
+        super().__init__(f"{turn} was begun before")
+        self.turn, self.after = turn, after
+
+
 class NoSuchSession(SessionsError):
     """This user has none of that id."""
 

@@ -3,8 +3,9 @@
 import time
 from collections.abc import AsyncIterator
 
+from core.sessions.asking import ask_storage
 from core.sessions.loading import PAGE_BYTES, PAGE_MESSAGES
-from core.sessions.service import SessionsService, ask_storage
+from core.sessions.service import SessionsService
 from core.sessions.shelf import FORK_BYTES, Budget, Cursor, Found, Hit, Shelf
 from core.sessions.storage import Storage
 from core.sessions.store import Page, SessionRow, UserStore, check_session_id
@@ -63,6 +64,7 @@ class Library:
         """Delete a session. SessionBusy while a turn runs in it."""
         with self._sessions.reserved(handle.user, session):
             await ask_storage(self._storage, handle, lambda store: Shelf(store).delete(session))
+            self._sessions.feeds.end(handle.user, session)
 
     async def fork(self, handle: UserHandle, session: str, at: int, new: str) -> SessionRow:
         """Begin a session with a copy of another's first messages; see :meth:`Shelf.fork`."""

@@ -13,25 +13,24 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-import msgspec
 import structlog
 
+from core.sessions.events import encode_event
 from jail.wire.schema import Failure, TurnEnd, TurnItem
 
 _MAX_BATCH = 256
 _EVENT_BYTES = 400
 """What an event takes in memory beside its data; a window of single letters is bounded too."""
-_encode = msgspec.msgpack.Encoder().encode
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """An event with its durable id (in its session, from 1 up); ``data`` is the item encoded."""
+    """An event with its durable id (in its session, from 1 up); ``data`` is as it is kept."""
 
     id: int
-    created_s: float  # Unix time
+    time_ms: int  # Unix time
     item: TurnItem
     data: bytes
 
@@ -100,12 +99,13 @@ class TurnLog:
 
     def append(self, item: TurnItem, accepted: Callable[[], None]) -> None:
         """Take an event; ``accepted`` follows once it is kept (at once if in memory alone)."""
-        data = _encode(item)
         now_s = time.time()
+        time_ms = int(now_s * 1_000)
+        data = encode_event(time_ms, item)
         with self._lock:
             late = self._outcome is not None
             if not late:
-                event = LogEvent(self._next_id, now_s, item, data)
+                event = LogEvent(self._next_id, time_ms, item, data)
                 self._next_id += 1
                 self._window.append(event)
                 self._window_bytes += len(data) + _EVENT_BYTES
@@ -134,6 +134,11 @@ class TurnLog:
         # before the readers know: whoever is told the end may use the session again
         self._on_finish(outcome)
         self._post_wake()
+
+    @property
+    def last_id(self) -> int:
+        """The newest event's id; the one before the first's while there is none."""
+        return self._next_id - 1
 
     @property
     def finished(self) -> bool:
@@ -181,10 +186,10 @@ class TurnLog:
             return Finished(self._outcome) if self._outcome is not None else None
 
     def _trim(self, now_s: float) -> None:
-        oldest_s = now_s - self._max_age_s
+        oldest_ms = int((now_s - self._max_age_s) * 1_000)
         # the newest stays, whatever its size: a reader that keeps up loses nothing
         while len(self._window) > 1 and (
-            self._window_bytes > self._max_bytes or self._window[0].created_s < oldest_s
+            self._window_bytes > self._max_bytes or self._window[0].time_ms < oldest_ms
         ):
             self._window_bytes -= len(self._window.popleft().data) + _EVENT_BYTES
 

@@ -10,19 +10,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import structlog
 
 from actors.service import RequestKey, VerbRequest
 from core.config import SessionsSection
-from core.errors import CoreError
-from core.sessions.errors import SessionBusy, StorageError
+from core.sessions.errors import SessionBusy, TurnExists
+from core.sessions.feed import Feeds
+from core.sessions.journal import Journal, TurnPlace
 from core.sessions.loading import Loading, fail_request
 from core.sessions.log import TurnLog
 from core.sessions.storage import Storage
-from core.sessions.store import Outcome, SessionState, StepCall, TurnState, UserStore, check_session_id
+from core.sessions.store import StepCall, UserStore, check_session_id
 from core.sessions.turns import EphemeralSession, Session, StoredSession, message_bytes
+from core.sessions.watching import Lost, Watch
 from core.sessions.writer import EventWriter
 from core.vault.handle import UserHandle
 from jail.wire.schema import (
@@ -36,10 +37,6 @@ from jail.wire.schema import (
     TurnEnd,
 )
 
-_T = TypeVar("_T")
-
-_OPEN_TIMEOUT_S = 15.0
-
 Ended = Callable[[TurnEnd | Failure], None]
 
 _log = structlog.get_logger()
@@ -47,10 +44,14 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
-    """What a TurnSpec needs: ``session`` for its session, ``log`` for its sink."""
+    """What a TurnSpec needs: ``session`` for its session, ``log`` for its sink.
+
+    ``began_at`` is the id of its first event in a kept session, 0 otherwise.
+    """
 
     session: Session
     log: TurnLog
+    began_at: int
 
 
 class SessionsService:
@@ -62,7 +63,9 @@ class SessionsService:
     """
 
     def __init__(self, storage: Storage, config: SessionsSection) -> None:
+        self.feeds = Feeds()
         self._storage = storage
+        self._journal = Journal(storage, self.feeds)
         self._config = config
         self._lock = threading.Lock()
         self._busy: dict[tuple[str, str], str] = {}
@@ -77,37 +80,65 @@ class SessionsService:
         session_id: str | None,
         messages: Sequence[Message],
         ended: Ended,
+        *,
+        agent: str = "",
+        window: bool = True,
     ) -> OpenTurn:
         """Make what a turn works on; ``ended`` is called once, when its log is finished.
 
         Without a session id, ``messages`` are the whole history and kept for nobody. With one,
         they are added to the session's history (a fresh one where this user has none of that id)
-        and journalled with the turn before this returns.
+        and journalled with the turn before this returns. ``agent`` is named in its first event.
+        Without a ``window`` the log's memory keeps nothing: who follows the turn watches its session.
 
-        Raises SessionNameError, SessionBusy, StorageError, SealError; ``ended`` isn't called then.
+        Raises SessionNameError, SessionBusy, StorageError, SealError, and TurnExists for a turn that
+        was begun before; ``ended`` isn't called then.
         """
         if session_id is None:
-            log = self._log(1, None, ended)
-            return OpenTurn(EphemeralSession(handle.user, turn, messages), log)
-        self._occupy(handle.user, check_session_id(session_id), turn)
+            log = self._log(1, None, ended, window)
+            return OpenTurn(EphemeralSession(handle.user, turn, messages), log, 0)
+        place = TurnPlace(handle, check_session_id(session_id), turn)
+        if not self._occupy(handle.user, session_id, turn):
+            await self._journal.find(place)
+            raise SessionBusy(session_id)
         try:
-            state = await self._begin(handle, session_id, turn, messages)
+            began_at = await self._journal.begin(place, agent, messages)
+        except TurnExists:
+            self._release(handle.user, session_id, turn)
+            raise
         except BaseException:
             # cancelled or timed out, it may still be written: then the journal says how it ended
-            self._end_in_journal(handle, turn, Failure("cancelled", "the turn was not started"))
+            self._journal.end(place, Failure("cancelled", "the turn was not started"))
             self._release(handle.user, session_id, turn)
             raise
         session = StoredSession(handle, session_id, turn)
         bounds = self._config
-        writer = EventWriter(self._storage, handle, session_id, turn, int(bounds.log_bytes), bounds.log_age_s)
+        writer = EventWriter(self._storage, self.feeds, place, int(bounds.log_bytes), bounds.log_age_s)
 
         def on_finish(outcome: TurnEnd | Failure) -> None:
             writer.flush()
-            self._end_in_journal(handle, turn, outcome)
+            self._journal.end(place, outcome, log.last_id)
             self._release(handle.user, session_id, turn)
             ended(outcome)
 
-        return OpenTurn(session, self._log(state.last_event + 1, writer, on_finish))
+        log = self._log(began_at + 1, writer, on_finish, window)
+        return OpenTurn(session, log, began_at)
+
+    async def watch(self, handle: UserHandle, session_id: str, after: int | None) -> Watch | Lost:
+        """Watch a session's events past an id (None: what comes from now on); to be closed.
+
+        NoSuchSession, StorageError, SealError; Lost where the place is none of the log's.
+        """
+        watch = Watch(self._storage, self.feeds, handle, session_id, after)
+        try:
+            lost = await watch.open()
+        except BaseException:
+            watch.close()
+            raise
+        if lost is not None:
+            watch.close()
+            return lost
+        return watch
 
     @contextmanager
     def reserved(self, user: str, session_id: str) -> Iterator[None]:
@@ -119,53 +150,26 @@ class SessionsService:
         finally:
             self._release(user, session_id, token)
 
-    async def _begin(
-        self, handle: UserHandle, session_id: str, turn: str, messages: Sequence[Message]
-    ) -> SessionState:
-        title = messages[-1].text.partition("\n")[0] if messages else ""
-
-        def work(store: UserStore) -> SessionState:
-            now_s = int(time.time())
-            state = store.ensure_session(session_id, title, now_s)
-            store.append_messages(session_id, messages, now_s)
-            store.begin_turn(turn, session_id, now_s)
-            return state
-
-        size = sum(message_bytes(message) for message in messages)
-        return await ask_storage(self._storage, handle, work, size)
-
-    def _log(self, first_id: int, writer: EventWriter | None, on_finish: Ended) -> TurnLog:
+    def _log(self, first_id: int, writer: EventWriter | None, on_finish: Ended, window: bool) -> TurnLog:
         loop = asyncio.get_running_loop()
         bounds = self._config
-        return TurnLog(loop, first_id, int(bounds.log_bytes), bounds.log_age_s, writer, on_finish)
+        max_bytes = int(bounds.log_bytes) if window else 0
+        return TurnLog(loop, first_id, max_bytes, bounds.log_age_s, writer, on_finish)
 
-    def _occupy(self, user: str, session_id: str, turn: str) -> None:
+    def _occupy(self, user: str, session_id: str, turn: str) -> bool:
+        """False where this very turn has it already; SessionBusy where another does."""
         with self._lock:
-            if (user, session_id) in self._busy:
-                raise SessionBusy(session_id)
-            self._busy[user, session_id] = turn
+            busy = self._busy.get((user, session_id))
+            if busy is None:
+                self._busy[user, session_id] = turn
+        if busy not in (None, turn):
+            raise SessionBusy(session_id)
+        return busy is None
 
     def _release(self, user: str, session_id: str, turn: str) -> None:
         with self._lock:
             if self._busy.get((user, session_id)) == turn:
                 del self._busy[user, session_id]
-
-    def _end_in_journal(self, handle: UserHandle, turn: str, outcome: TurnEnd | Failure) -> None:
-        state: TurnState = "ended"
-        record = Outcome()
-        if isinstance(outcome, Failure):
-            state = "cancelled" if outcome.code == "cancelled" else "failed"
-            record = Outcome(failure=outcome)
-        else:
-            record = Outcome(end=outcome)
-
-        def work(store: UserStore) -> None:
-            store.end_turn(turn, state, record, int(time.time()))
-
-        def failed(error: CoreError) -> None:
-            _log.error("turn_end_not_stored", turn=turn, error=str(error))
-
-        self._storage.submit(handle, work, lambda _: None, failed)
 
     # -- for the user actors, on any thread -------------------------------------------------------
 
@@ -281,30 +285,3 @@ def _allowed(request: VerbRequest, session: Session, size_bytes: int, records: i
         return True
     request.reply.fail("limit", "this turn has stored as much as one turn may: end it")
     return False
-
-
-async def ask_storage(
-    storage: Storage, handle: UserHandle, work: Callable[[UserStore], _T], size_bytes: int = 0
-) -> _T:
-    """Have storage do ``work`` and wait for it on this loop; raises what ``failed`` would get."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[_T] = loop.create_future()
-
-    def settle(set_: Callable[[], None]) -> None:
-        try:
-            loop.call_soon_threadsafe(lambda: None if answer.done() else set_())
-        except RuntimeError:
-            _log.debug("storage_answer_came_after_loop")  # the loop closed: nobody waits
-
-    def done(result: _T) -> None:
-        settle(lambda: answer.set_result(result))
-
-    def failed(error: CoreError) -> None:
-        settle(lambda: answer.set_exception(error))
-
-    storage.submit(handle, work, done, failed, size_bytes=size_bytes)
-    try:
-        async with asyncio.timeout(_OPEN_TIMEOUT_S):
-            return await answer
-    except TimeoutError:
-        raise StorageError("unavailable", "storing took too long: try again later") from None

@@ -25,6 +25,8 @@ import structlog
 from core.errors import CoreError
 from core.sessions.database import Database
 from core.sessions.errors import StorageError
+from core.sessions.eventlog import EventLog
+from core.sessions.events import ending
 from core.sessions.retention import Retention, shard_of
 from core.sessions.store import Outcome, UserStore
 from core.vault.handle import UserHandle
@@ -41,7 +43,7 @@ _MAX_OPEN = 32
 """Databases a thread keeps open, three descriptors each."""
 _STOP_TIMEOUT_S = 10.0
 
-INTERRUPTED = Outcome(failure=Failure("internal", "interrupted: the server stopped while it ran"))
+INTERRUPTED = Failure("internal", "interrupted: the server stopped while it ran")
 
 _log = structlog.get_logger()
 
@@ -268,7 +270,10 @@ class _StorageThread(threading.Thread):
 
     def _recover(self, store: UserStore) -> None:
         """Once in this process's life: no turn of an earlier one is running any more."""
-        turns = store.interrupt_turns(INTERRUPTED, int(time.time()))
+        now_s = time.time()
+        turns = store.interrupt_turns(Outcome(failure=INTERRUPTED), int(now_s))
+        for turn, session in turns:
+            EventLog(store).interrupted(session, turn, ending(INTERRUPTED), int(now_s * 1_000))
         if turns:
             _log.warning("turns_interrupted", user=store.handle.user, turns=len(turns))
 

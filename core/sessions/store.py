@@ -70,15 +70,6 @@ class SessionRow(NamedTuple):
     title: str
 
 
-class EventRecord(NamedTuple):
-    """An event of a session's log; ``data`` is the encoded event."""
-
-    id: int
-    turn: str
-    created_s: int
-    data: bytes
-
-
 class StepRow(NamedTuple):
     """A journalled step."""
 
@@ -207,20 +198,27 @@ class UserStore:
             (turn, session, now_s),
         )
 
-    def end_turn(self, turn: str, state: TurnState, outcome: Outcome, now_s: int) -> None:
-        """Write down how a started turn ended; one that has ended already stays as it is."""
+    def end_turn(self, turn: str, state: TurnState, outcome: Outcome, now_s: int) -> bool:
+        """Write down how a started turn ended; False for one that has ended, which stays as it is."""
         sealed = self.handle.seal(f"turns/{turn}/outcome", _encode(outcome))
-        self._execute(
+        changed = self._execute(
             "UPDATE turns SET state = ?, ended_s = ?, sealed = ? WHERE turn = ? AND state = 'started'",
             (state, now_s, sealed, turn),
-        )
+        ).rowcount
+        return bool(changed)
 
-    def interrupt_turns(self, outcome: Outcome, now_s: int) -> list[str]:
-        """Mark every turn left ``started`` as failed; returns their ids."""
-        turns = [t for (t,) in self._execute("SELECT turn FROM turns WHERE state = 'started'")]
-        for turn in turns:
+    def interrupt_turns(self, outcome: Outcome, now_s: int) -> list[tuple[str, str]]:
+        """Mark every turn left ``started`` as failed; returns their ids, each with its session's."""
+        found = self._execute("SELECT turn, session FROM turns WHERE state = 'started'")
+        turns = [(turn, session) for turn, session in found]
+        for turn, _ in turns:
             self.end_turn(turn, "failed", outcome, now_s)
         return turns
+
+    def session_of(self, turn: str) -> str | None:
+        """The session that a journalled turn is of, None where there is no such turn."""
+        row = self._execute("SELECT session FROM turns WHERE turn = ?", (turn,)).fetchone()
+        return None if row is None else str(row[0])
 
     def turn_state(self, turn: str) -> tuple[TurnState, Outcome | None]:
         """A turn's state and its outcome once it has one. SessionsError: no such turn."""
@@ -255,45 +253,3 @@ class UserStore:
         """A turn's steps in order."""
         rows = self._execute("SELECT step, state, sealed FROM steps WHERE turn = ? ORDER BY step", (turn,))
         return [StepRow(n, s, _decode_step(self.handle.open(f"steps/{turn}/{n}", c))) for n, s, c in rows]
-
-    # -- the event log ------------------------------------------------------------------------------
-
-    def append_events(self, session: str, events: Sequence[EventRecord]) -> None:
-        """Add events, whose ids only grow."""
-        self.connection.executemany(
-            "INSERT INTO events (session, id, turn, created_s, bytes, sealed) VALUES (?,?,?,?,?,?)",
-            [
-                (session, e.id, e.turn, e.created_s, len(e.data),
-                 self.handle.seal(f"events/{session}/{e.id}", e.data))
-                for e in events
-            ],
-        )  # fmt: skip
-        self._execute(
-            "UPDATE sessions SET last_event = max(last_event, ?), event_bytes = event_bytes + ? WHERE id = ?",
-            (events[-1].id, sum(len(e.data) for e in events), session),
-        )
-
-    def trim_events(self, session: str, max_bytes: int, oldest_s: int) -> None:
-        """Cut the log to ``max_bytes``, oldest first, and to what is not older than ``oldest_s``."""
-        (total,) = self._execute("SELECT event_bytes FROM sessions WHERE id = ?", (session,)).fetchone() or (
-            0,
-        )
-        cut, freed = 0, 0
-        rows = self._execute(
-            "SELECT id, bytes, created_s FROM events WHERE session = ? ORDER BY id", (session,)
-        )
-        for event, size, created_s in rows:
-            if total - freed <= max_bytes and created_s >= oldest_s:
-                break
-            cut, freed = event, freed + size
-        if cut:
-            self._execute("DELETE FROM events WHERE session = ? AND id <= ?", (session, cut))
-            self._execute("UPDATE sessions SET event_bytes = event_bytes - ? WHERE id = ?", (freed, session))
-
-    def read_events(self, session: str, after_id: int, limit: int) -> list[EventRecord]:
-        """Events past ``after_id``, oldest first."""
-        rows = self._execute(
-            "SELECT id, turn, created_s, sealed FROM events WHERE session = ? AND id > ? ORDER BY id LIMIT ?",
-            (session, after_id, limit),
-        )
-        return [EventRecord(i, t, c, self.handle.open(f"events/{session}/{i}", s)) for i, t, c, s in rows]

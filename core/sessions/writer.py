@@ -1,4 +1,7 @@
-"""Keeps a turn's events in its session's log on disk: one write under way, the rest gathers."""
+"""Keeps a turn's events in its session's log: one write under way, the rest gathers.
+
+Those who watch the session are told of events once these are committed.
+"""
 
 import threading
 import time
@@ -7,10 +10,13 @@ from collections.abc import Callable
 import structlog
 
 from core.errors import CoreError
+from core.sessions.eventlog import EventLog
+from core.sessions.events import EventRecord, SessionEvent
+from core.sessions.feed import Feeds
+from core.sessions.journal import TurnPlace
 from core.sessions.log import LogEvent
 from core.sessions.storage import Storage
-from core.sessions.store import EventRecord, UserStore
-from core.vault.handle import UserHandle
+from core.sessions.store import UserStore
 
 _log = structlog.get_logger()
 
@@ -25,12 +31,11 @@ class EventWriter:
     """
 
     def __init__(
-        self, storage: Storage, handle: UserHandle, session: str, turn: str, max_bytes: int, age_s: float
+        self, storage: Storage, feeds: Feeds, place: TurnPlace, max_bytes: int, age_s: float
     ) -> None:
         self._storage = storage
-        self._handle = handle
-        self._session = session
-        self._turn = turn
+        self._feeds = feeds
+        self._place = place
         self._max_bytes = max_bytes
         self._age_s = age_s
         self._lock = threading.Lock()
@@ -66,24 +71,30 @@ class EventWriter:
         self.kick()
 
     def _write(self, pending: _Pending, then: Callable[[], None]) -> None:
+        place = self._place
         records = [
-            EventRecord(event.id, self._turn, int(event.created_s), event.data) for event, _ in pending
+            EventRecord(event.id, place.turn, event.time_ms // 1_000, event.data) for event, _ in pending
         ]
 
         def work(store: UserStore) -> None:
-            store.append_events(self._session, records)
-            store.trim_events(self._session, self._max_bytes, int(time.time() - self._age_s))
+            log = EventLog(store)
+            log.append(place.session, records)
+            log.trim(place.session, self._max_bytes, int(time.time() - self._age_s))
 
         def done(_nothing: None) -> None:
+            self._feeds.publish(place.handle.user, place.session, shown)
             for _event, accepted in pending:
                 accepted()
             then()
 
+        def shown() -> list[SessionEvent]:
+            return [SessionEvent(e.id, place.turn, e.time_ms, e.item, len(e.data)) for e, _ in pending]
+
         def failed(error: CoreError) -> None:
             if not self._warned:
                 self._warned = True
-                _log.error("events_not_stored", turn=self._turn, error=str(error))
+                _log.error("events_not_stored", turn=place.turn, error=str(error))
             done(None)
 
         size = sum(len(record.data) for record in records)
-        self._storage.submit(self._handle, work, done, failed, size_bytes=size, lazy=True)
+        self._storage.submit(place.handle, work, done, failed, size_bytes=size, lazy=True)

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core.config import Config, HubSection, ProviderSection, SessionsSection
+from core.config import Config, HubSection, LiveSection, ProviderSection, SessionsSection
 from core.egress.messages import TokenInfo
 from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
 from core.metrics import Metrics
@@ -77,13 +77,18 @@ class HubProcess:
     """Starts at once; ``url``, ``admin_url`` and ``command_path`` say where."""
 
     def __init__(
-        self, directory: Path, stall_s: float = 30.0, keep_alive_s: float = 15.0, **hub: Any
+        self,
+        directory: Path,
+        stall_s: float = 30.0,
+        keep_alive_s: float = 15.0,
+        live: LiveSection = LiveSection(),  # noqa: B008 - it is frozen
+        **hub: Any,
     ) -> None:
         self.directory = directory
         self.users_dir = directory / "users"
         self.users_dir.mkdir(parents=True, exist_ok=True)
         self.config = Config(
-            hub=HubSection(**hub), providers={"local": ProviderSection(base_url="http://x/v1")}
+            hub=HubSection(**hub), live=live, providers={"local": ProviderSection(base_url="http://x/v1")}
         )
         self.turns = ScriptedTurns()
         self.calls = HomeCalls(self.users_dir)
@@ -146,6 +151,7 @@ class HubProcess:
     async def _start(self, public: socket.socket, admin: socket.socket, command: socket.socket) -> HubServer:
         parts = HubParts(
             config=self.config.hub,
+            live=self.config.live,
             verifier=self.book,
             turns=self.turns,
             calls=self.calls,

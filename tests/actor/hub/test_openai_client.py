@@ -193,7 +193,7 @@ def test_a_named_session_supplies_the_history_and_takes_the_last_user_message(
         assert (spec.session.session_id, spec.session.owner) == ("diary", "alice")
 
     async def kept() -> list[str]:
-        from core.sessions.service import ask_storage
+        from core.sessions.asking import ask_storage
 
         page = await ask_storage(
             hub.storage, hub.book.handles["alice"], lambda s: s.read_messages("diary", 0, 9, 9_999, 9)

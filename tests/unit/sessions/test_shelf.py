@@ -9,9 +9,10 @@ from core.errors import SealError
 from core.sessions import shelf as shelf_module
 from core.sessions.database import Database
 from core.sessions.errors import NoSuchSession, SessionExists, SessionNameError, SessionTooLong
+from core.sessions.eventlog import EventLog
 from core.sessions.shelf import Budget, Cursor, Found, Hit, Shelf, expire
-from core.sessions.store import EventRecord, StepCall
-from jail.wire.schema import Message
+from core.sessions.store import StepCall
+from jail.wire.schema import Delta, Message
 from tests.fakes.token_book import handle_of
 
 ALICE, BOB = handle_of("alice"), handle_of("bob")
@@ -74,7 +75,7 @@ def test_deleting_takes_everything_of_the_session_along(database: Database, shel
     store = database.bind(ALICE)
     store.begin_turn("turn_1", "a", 1)
     store.begin_step("turn_1", 1, StepCall("t", "{}"), 1)
-    store.append_events("a", [EventRecord(1, "turn_1", 1, b"e")])
+    EventLog(store).add("a", "turn_1", [Delta("e")], 1_000)
 
     shelf.delete("a")
 

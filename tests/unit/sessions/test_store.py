@@ -10,8 +10,9 @@ import pytest
 from core.errors import SealError
 from core.sessions.database import MIGRATIONS, Database
 from core.sessions.errors import SessionNameError, SessionsError, StorageError
-from core.sessions.store import EventRecord, Outcome, StepCall, check_session_id
-from jail.wire.schema import Failure, Message, ToolCall, TurnEnd, Usage
+from core.sessions.eventlog import EventLog
+from core.sessions.store import Outcome, StepCall, check_session_id
+from jail.wire.schema import Delta, Failure, Message, ToolCall, TurnEnd, Usage
 from tests.fakes.token_book import handle_of
 
 ALICE = handle_of("alice")
@@ -33,7 +34,7 @@ def fill(database: Database) -> None:
     store.append_messages("diary", [Message("user", SECRET), Message("assistant", "noted")], 11)
     store.begin_turn("turn_1", "diary", 11)
     store.begin_step("turn_1", 1, StepCall("write_file", SECRET), 12)
-    store.append_events("diary", [EventRecord(1, "turn_1", 12, SECRET.encode())])
+    EventLog(store).add("diary", "turn_1", [Delta(SECRET)], 12_000)
     store.end_turn("turn_1", "failed", Outcome(failure=Failure("worker", SECRET)), 13)
 
 
@@ -128,7 +129,7 @@ def test_a_record_in_another_place_does_not_open(database: Database, move: str, 
     reads: dict[str, Callable[[], object]] = {
         "messages": lambda: store.read_messages(session, 0, 100, 1 << 20, 256),
         "sessions": store.list_sessions,
-        "events": lambda: store.read_events("diary", 0, 10),
+        "events": lambda: EventLog(store).read("diary", 0, 10, 1 << 20),
         "steps": lambda: store.read_steps("turn_1"),
         "turns": lambda: store.turn_state("turn_1"),
     }
@@ -183,27 +184,11 @@ def test_only_turns_left_started_are_interrupted(database: Database) -> None:
     for turn in ("turn_a", "turn_b"):
         store.begin_turn(turn, "s", 1)
     store.end_turn("turn_a", "ended", Outcome(end=TurnEnd("stop", Usage(1, 2))), 2)
-    assert store.interrupt_turns(Outcome(failure=Failure("internal", "interrupted")), 3) == ["turn_b"]
+    assert store.interrupt_turns(Outcome(failure=Failure("internal", "interrupted")), 3) == [("turn_b", "s")]
     assert store.turn_state("turn_a") == ("ended", Outcome(end=TurnEnd("stop", Usage(1, 2))))
     state, outcome = store.turn_state("turn_b")
     assert state == "failed"
     assert outcome == Outcome(failure=Failure("internal", "interrupted"))
-
-
-def test_the_event_log_is_cut_by_bytes_and_by_age_and_ids_go_on(database: Database) -> None:
-    store = database.bind(ALICE)
-    store.ensure_session("s", "", 1)
-    events = [EventRecord(i, "t", 100 + i, b"x" * 10) for i in range(1, 11)]
-    store.append_events("s", events)
-    store.trim_events("s", 35, 0)
-    assert [e.id for e in store.read_events("s", 0, 100)] == [8, 9, 10]
-    store.trim_events("s", 35, 110)
-    assert [e.id for e in store.read_events("s", 0, 100)] == [10]
-    store.trim_events("s", 1_000, 1_000)
-    assert store.read_events("s", 0, 100) == []
-    assert store.ensure_session("s", "", 2).last_event == 10
-    store.append_events("s", [EventRecord(11, "t", 2_000, b"y")])
-    assert store.read_events("s", 10, 5) == [EventRecord(11, "t", 2_000, b"y")]
 
 
 def test_a_newer_schema_is_refused_and_left_alone(database: Database) -> None:

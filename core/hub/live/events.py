@@ -1,0 +1,136 @@
+"""A session's events as clients see them: one JSON object each, the same however they come.
+
+``type`` says which; more fields and more types may come, and clients skip what they don't know.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from core.sessions.events import Accepted, Ended, Failed, Finish, SessionEvent, Used
+from jail.wire.schema import Delta, ErrorCode, Notice, ToolEnded, ToolProgress, ToolStarted
+
+EventId = Annotated[
+    int, Meta(ge=0, le=2**53, description="grows within the session, and is never used again")
+]
+_Session = Annotated[str, Meta(description="the session's id")]
+_Turn = Annotated[str, Meta(description="the turn's id")]
+_Time = Annotated[float, Meta(description="Unix time (in seconds)")]
+_Step = Annotated[int, Meta(ge=1, description="the tool call within its turn, from 1 up")]
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="type"):
+    """What all of them have."""
+
+    session: _Session
+    turn: _Turn
+    id: EventId
+    time: _Time
+
+
+class AcceptedEvent(Event, frozen=True, tag="accepted"):
+    """A turn began."""
+
+    agent: Annotated[str, Meta(description="the agent's name")]
+    seq: Annotated[int, Meta(ge=0, description="the message that it answers, among the session's")]
+    text: Annotated[str, Meta(description="that message's text, or how it begins")]
+    cut: Annotated[bool, Meta(description="whether `text` is only the beginning")]
+
+
+class DeltaEvent(Event, frozen=True, tag="delta"):
+    """A piece of the answer, or of the model's reasoning; one of the two is empty."""
+
+    text: str
+    reasoning: str
+
+
+class ToolCallEvent(Event, frozen=True, tag="tool_call"):
+    """A tool begins to act."""
+
+    step: _Step
+    name: str
+    arguments: Annotated[str, Meta(description="JSON text, as the model wrote it")]
+
+
+class ToolProgressEvent(Event, frozen=True, tag="tool_progress"):
+    """Output of a running tool, as it comes."""
+
+    step: _Step
+    text: str
+
+
+class ToolResultEvent(Event, frozen=True, tag="tool_result"):
+    """A tool has ended; `text` is what the model is given."""
+
+    step: _Step
+    ok: bool
+    text: str
+
+
+class NoticeEvent(Event, frozen=True, tag="notice"):
+    """Something the person should know."""
+
+    text: str
+
+
+class UsageEvent(Event, frozen=True, tag="usage"):
+    """The tokens of the whole turn, as its providers counted them."""
+
+    input_tokens: Annotated[int, Meta(ge=0)]
+    output_tokens: Annotated[int, Meta(ge=0)]
+
+
+class DoneEvent(Event, frozen=True, tag="done"):
+    """The turn's end: by itself, or at a limit. Its last event."""
+
+    finish: Finish
+
+
+class ErrorEvent(Event, frozen=True, tag="error"):
+    """The turn's end: it failed, or was cancelled. Its last event."""
+
+    code: ErrorCode
+    message: str
+    retry_after_s: int | None
+
+
+AnyEvent = (
+    AcceptedEvent | DeltaEvent | ToolCallEvent | ToolProgressEvent | ToolResultEvent | NoticeEvent
+    | UsageEvent | DoneEvent | ErrorEvent
+)  # fmt: skip
+
+_encode = msgspec.json.Encoder().encode
+
+
+def line_of(session: str, event: SessionEvent) -> bytes:
+    """An event as JSON; made once, whoever asks first."""
+    if event.line is None:
+        event.line = _encode(shown(session, event))
+    return event.line
+
+
+def shown(session: str, event: SessionEvent) -> AnyEvent:
+    """An event as clients see it."""
+    head: tuple[str, str, int, float] = (session, event.turn, event.id, event.time_ms / 1_000)
+    item: Any = event.item
+    match item:
+        case Delta():
+            return DeltaEvent(*head, item.text, item.reasoning)
+        case ToolProgress():
+            return ToolProgressEvent(*head, item.step, item.text)
+        case ToolStarted():
+            return ToolCallEvent(*head, item.step, item.name, item.arguments)
+        case ToolEnded():
+            return ToolResultEvent(*head, item.step, item.ok, item.text)
+        case Notice():
+            return NoticeEvent(*head, item.text)
+        case Accepted():
+            return AcceptedEvent(*head, item.agent, item.seq, item.text, item.cut)
+        case Used(usage):
+            return UsageEvent(*head, usage.input_tokens, usage.output_tokens)
+        case Ended(finish):
+            return DoneEvent(*head, finish)
+        case Failed():
+            return ErrorEvent(*head, item.code, item.message, item.retry_after_s)
+    raise TypeError(f"no form for {type(item).__name__}")

@@ -1,0 +1,118 @@
+"""How turns of kept sessions begin and end, on disk and for those who watch.
+
+A turn's first event is written with its row and the message it answers, its last with its end: the
+journal and the event log never disagree.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import structlog
+
+from core.errors import CoreError
+from core.sessions.asking import ask_storage
+from core.sessions.errors import TurnExists
+from core.sessions.eventlog import EventLog
+from core.sessions.events import SessionEvent, beginning, encode_event, ending
+from core.sessions.feed import Feeds
+from core.sessions.storage import Storage
+from core.sessions.store import Outcome, TurnState, UserStore
+from core.sessions.turns import message_bytes
+from core.vault.handle import UserHandle
+from jail.wire.schema import Failure, Message, TurnEnd
+
+_log = structlog.get_logger()
+
+
+class TurnPlace(NamedTuple):
+    """A turn of a kept session."""
+
+    handle: UserHandle
+    session: str
+    turn: str
+
+
+class Journal:
+    """Writes turns' beginnings and ends. Beginnings on the hub's loop, ends on any thread."""
+
+    def __init__(self, storage: Storage, feeds: Feeds) -> None:
+        self._storage = storage
+        self._feeds = feeds
+        self._floors: dict[tuple[str, str], int] = {}
+        """Ids that were given to events whose storing failed: not to be given again."""
+
+    async def begin(self, place: TurnPlace, agent: str, messages: Sequence[Message]) -> int:
+        """Write down a turn with its messages; returns its first event's id.
+
+        TurnExists where it was begun before.
+        """
+        title = messages[-1].text.partition("\n")[0] if messages else ""
+        floor = self._floors.get((place.handle.user, place.session), 0)
+
+        def work(store: UserStore) -> list[SessionEvent]:
+            now_s = time.time()
+            if (session := store.session_of(place.turn)) is not None:
+                raise TurnExists(place.turn, EventLog(store).before(session, place.turn))
+            store.ensure_session(place.session, title, int(now_s))
+            seq = store.append_messages(place.session, messages, int(now_s))
+            store.begin_turn(place.turn, place.session, int(now_s))
+            items = beginning(agent, seq, messages[-1] if messages else None)
+            return EventLog(store).add(place.session, place.turn, items, int(now_s * 1_000), floor)
+
+        size = sum(message_bytes(message) for message in messages)
+        events = await ask_storage(self._storage, place.handle, work, size)
+        self._feeds.publish(place.handle.user, place.session, lambda: events)
+        return events[-1].id
+
+    async def find(self, place: TurnPlace) -> None:
+        """Raise TurnExists if the turn was begun before."""
+
+        def work(store: UserStore) -> None:
+            if (session := store.session_of(place.turn)) is not None:
+                raise TurnExists(place.turn, EventLog(store).before(session, place.turn))
+
+        await ask_storage(self._storage, place.handle, work)
+
+    def end(self, place: TurnPlace, outcome: TurnEnd | Failure, last_id: int = 0) -> None:
+        """Write down a turn's end, past the event ``last_id``; nothing where it has ended."""
+        items = ending(outcome)
+        key = place.handle.user, place.session
+
+        def work(store: UserStore) -> list[SessionEvent]:
+            now_s = time.time()
+            if not store.end_turn(place.turn, _state(outcome), _record(outcome), int(now_s)):
+                return []
+            return EventLog(store).add(place.session, place.turn, items, int(now_s * 1_000), last_id)
+
+        def done(events: list[SessionEvent]) -> None:
+            self._floors.pop(key, None)
+            if events:
+                self._feeds.publish(*key, lambda: events)
+
+        def failed(error: CoreError) -> None:
+            _log.error("turn_end_not_stored", turn=place.turn, error=str(error))
+            if not last_id:
+                return  # it never began
+            self._floors[key] = last_id + len(items)
+            time_ms = int(time.time() * 1_000)
+            # those who watch are told all the same; after a restart it is an interrupted turn
+            self._feeds.publish(
+                *key,
+                lambda: [
+                    SessionEvent(last_id + n, place.turn, time_ms, item, len(encode_event(time_ms, item)))
+                    for n, item in enumerate(items, 1)
+                ],
+            )
+
+        self._storage.submit(place.handle, work, done, failed)
+
+
+def _state(outcome: TurnEnd | Failure) -> TurnState:
+    if isinstance(outcome, TurnEnd):
+        return "ended"
+    return "cancelled" if outcome.code == "cancelled" else "failed"
+
+
+def _record(outcome: TurnEnd | Failure) -> Outcome:
+    return Outcome(failure=outcome) if isinstance(outcome, Failure) else Outcome(end=outcome)
