@@ -81,14 +81,17 @@ class HubProcess:
         directory: Path,
         stall_s: float = 30.0,
         keep_alive_s: float = 15.0,
-        live: LiveSection = LiveSection(),  # noqa: B008 - it is frozen
+        live: LiveSection | None = None,
+        sessions: SessionsSection | None = None,
         **hub: Any,
     ) -> None:
         self.directory = directory
         self.users_dir = directory / "users"
         self.users_dir.mkdir(parents=True, exist_ok=True)
         self.config = Config(
-            hub=HubSection(**hub), live=live, providers={"local": ProviderSection(base_url="http://x/v1")}
+            hub=HubSection(**hub),
+            live=live or LiveSection(),
+            providers={"local": ProviderSection(base_url="http://x/v1")},
         )
         self.turns = ScriptedTurns()
         self.calls = HomeCalls(self.users_dir)
@@ -97,7 +100,7 @@ class HubProcess:
         self.administration = FakeAdministration()
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
-        self.sessions = SessionsService(self.storage, SessionsSection())
+        self.sessions = SessionsService(self.storage, sessions or SessionsSection())
         self._limits = stall_s, keep_alive_s
         self._stopped = False
         public, admin, command = self._listen()

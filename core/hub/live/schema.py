@@ -1,11 +1,8 @@
 """The JSON Schema of what is said here, made from the structs that say it.
 
-    python -m core.hub.live.schema DIRECTORY        writes NAME.json for each
-
-Served at /v1/schema/NAME.json, and kept in docs/schema; a test compares the two.
+Served at /v1/schema/NAME.json, and kept in docs/schema by scripts/schema; a test compares the two.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +62,7 @@ class Schemas:
         return web.Response(body=found, content_type="application/schema+json")
 
 
-if __name__ == "__main__":
+def write(directory: Path) -> None:
+    """Write all of them into a directory."""
     for file, data in documents().items():
-        (Path(sys.argv[1]) / file).write_bytes(data)
+        (directory / file).write_bytes(data)
