@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 import os
+import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -197,14 +198,20 @@ class PageStream:
 
 
 class Browser:
-    """A page that was loaded from the server itself, or from ``origin``."""
+    """A page that was loaded from the server itself, or from ``origin``.
 
-    def __init__(self, url: str, token: str, origin: str | None = None) -> None:
+    ``receive_bytes``: how much the kernel takes for it that it has not read.
+    """
+
+    def __init__(
+        self, url: str, token: str, origin: str | None = None, receive_bytes: int | None = None
+    ) -> None:
         host, _, port = url.removeprefix("http://").partition(":")
         self._address = host, int(port)
         self._host = f"{host}:{port}"
         self._token = token
         self._origin = url if origin is None else origin
+        self._receive_bytes = receive_bytes
 
     @asynccontextmanager
     async def socket(
@@ -261,7 +268,12 @@ class Browser:
 
     @asynccontextmanager
     async def _connected(self, budget: int | None) -> AsyncIterator[_Wire]:
-        reader, writer = await asyncio.open_connection(*self._address)
+        sock = socket.socket()
+        sock.setblocking(False)
+        if self._receive_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
+        await asyncio.get_running_loop().sock_connect(sock, self._address)
+        reader, writer = await asyncio.open_connection(sock=sock)
         wire = _Wire(reader, writer, budget)
         try:
             yield wire
