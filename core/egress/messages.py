@@ -67,8 +67,21 @@ class VerifyToken(_Secretive, frozen=True):
     token: str
 
 
+class ChatFile(_Secretive, frozen=True):
+    """A piece of a file for the stream ``id`` that is about to begin. Answer: ChatFileTaken, or ChatFailed.
+
+    The next piece comes after that answer, so that little is ever on its way.
+    """
+
+    path: str
+    data: bytes
+
+
 class ChatStart(_Message, frozen=True):
-    """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed."""
+    """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed.
+
+    ``files`` is filled in by egress, from the ChatFiles before: what is attached to the messages, by path.
+    """
 
     user: str
     provider: str
@@ -76,6 +89,7 @@ class ChatStart(_Message, frozen=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
+    files: dict[str, bytes] = {}
 
 
 class ChatCredit(_Message, frozen=True):
@@ -104,7 +118,7 @@ class Ping(_Message, frozen=True):
 
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-    | ChatStart | ChatCredit | ChatCancel | TryProvider | Ping
+    | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | Ping
 )  # fmt: skip
 
 
@@ -161,6 +175,10 @@ class ProviderTried(_Message, frozen=True):
     answer_s: float
 
 
+class ChatFileTaken(_Message, frozen=True):
+    """The piece is there; the next may come."""
+
+
 class ChatItem(_Message, frozen=True):
     """An item of stream ``id``; deltas were coalesced while there was no credit."""
 
@@ -180,5 +198,14 @@ class ChatFailed(_Message, frozen=True):
 
 
 FromEgress = (
-    Ok | Refused | HandleMinted | TokenMade | Tokens | ProviderTried | ChatItem | ChatDone | ChatFailed
+    Ok
+    | Refused
+    | HandleMinted
+    | TokenMade
+    | Tokens
+    | ProviderTried
+    | ChatFileTaken
+    | ChatItem
+    | ChatDone
+    | ChatFailed
 )

@@ -15,6 +15,7 @@ from core.egress.link import Link
 from core.egress.messages import (
     ChatCancel,
     ChatCredit,
+    ChatFile,
     ChatStart,
     Ok,
     Ping,
@@ -96,6 +97,8 @@ class Egress:
     def _received(self, message: Any) -> None:
         if isinstance(message, ChatStart):
             self._streams.start(message)
+        elif isinstance(message, ChatFile):
+            self._streams.file(message)
         elif isinstance(message, ChatCredit):
             self._streams.credit(message)
         elif isinstance(message, ChatCancel):

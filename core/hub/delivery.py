@@ -97,7 +97,7 @@ class Delivery:
 
     async def deliver(self, request: web.Request, wanted: Wanted) -> web.StreamResponse:
         """Run a turn and answer with it; raises HubError until a stream has begun."""
-        agent = self._agent(wanted.handle.user, wanted.agent)
+        agent = find_agent(self._agents, wanted.handle.user, wanted.agent)
         turn = await self._starter.start(
             wanted.handle, agent, wanted.messages, wanted.session_id, wanted.sampling, wanted.asked_s
         )
@@ -110,14 +110,6 @@ class Delivery:
             # the client left, stopped reading, or we failed: its own turn has nobody to go on for
             if not turn.kept:
                 self._starter.cancel(turn)
-
-    def _agent(self, user: str, name: str) -> Agent:
-        try:
-            return self._agents.get(user, name)
-        except NoSuchAgent as error:
-            raise HubError(404, str(error), "model_not_found", param="model") from None
-        except AgentFileError as error:
-            raise invalid(str(error), "invalid_agent", "model") from None
 
     async def _whole(self, agent: Agent, turn: RunningTurn, answer: Shape, asked_s: float) -> web.Response:
         text: list[str] = []
@@ -203,6 +195,16 @@ class Delivery:
     def _check_backstop(self, agent: Agent, asked_s: float) -> None:
         if time.monotonic() - asked_s > agent.limits.wall_s + _BACKSTOP_S:
             raise HubError(504, "the turn did not end at its time limit", "timeout")
+
+
+def find_agent(agents: Agents, user: str, name: str) -> Agent:
+    """A user's agent, or HubError 404, 400 naming the field ``model``."""
+    try:
+        return agents.get(user, name)
+    except NoSuchAgent as error:
+        raise HubError(404, str(error), "model_not_found", param="model") from None
+    except AgentFileError as error:
+        raise invalid(str(error), "invalid_agent", "model") from None
 
 
 def _headers(turn: RunningTurn) -> dict[str, str]:

@@ -46,9 +46,12 @@ UNATTACKED = "import core.serve; core.serve._attack_first = lambda *_: None"
 
 
 def with_model(url: str) -> dict[str, dict[str, Any]]:
-    """A configuration with a model server as provider ``fake``."""
+    """A configuration with a model server as providers ``fake`` and, in Anthropic's format, ``claude``."""
     limits = {"connect_s": 1.0, "first_byte_s": STALL_S, "idle_s": STALL_S, "retries": 0}
-    return {"providers.fake": {"base_url": url, **limits}}
+    return {
+        "providers.fake": {"base_url": url, "attachments": "all", **limits},
+        "providers.claude": {"base_url": url, "kind": "anthropic", "attachments": "all", **limits},
+    }
 
 
 def until(what: str, look: Callable[[], _T | None], limit_s: float = LIMIT_S) -> _T:
