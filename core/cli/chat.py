@@ -56,23 +56,30 @@ class _Conversation:
 
         readline.set_auto_history(True)
         print("Talking to your agent. /help says what else there is.", file=sys.stderr)
+        try:
+            self._talk()
+        except KeyboardInterrupt:
+            print(file=sys.stderr)  # between two prompts, where it is the second Ctrl-C
+        return 0
+
+    def _talk(self) -> None:
         interrupted = False
         while True:
             try:
                 line = input("> ").strip()
             except EOFError:
                 print(file=sys.stderr)
-                return 0
+                return
             except KeyboardInterrupt:
-                print(file=sys.stderr)
                 if interrupted:
-                    return 0
+                    raise
+                print(file=sys.stderr)
                 interrupted = True
                 print("Ctrl-C once more to leave.", file=sys.stderr)
                 continue
             interrupted = False
             if line == "/quit":
-                return 0
+                return
             self._obey(line)
 
     def _obey(self, line: str) -> None:
