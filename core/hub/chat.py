@@ -49,6 +49,7 @@ class Chat:
             stream=bool(chat.stream),
             shape=lambda turn: Answer(turn, chat.model, events, include_usage),
             asked_s=asked_s,
+            labels=chat.labels,
         )
         return await self._delivery.deliver(request, wanted)
 

@@ -46,6 +46,8 @@ def session_object(row: SessionRow) -> dict[str, object]:
         "created_s": row.created_s,
         "updated_s": row.updated_s,
         "messages": row.messages,
+        **({"user": row.labels.user} if row.labels.user else {}),
+        **({"metadata": row.labels.metadata} if row.labels.metadata else {}),
     }
 
 

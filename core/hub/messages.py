@@ -50,5 +50,6 @@ class Messages:
             stream=bool(asked.stream),
             shape=lambda turn: MessagesAnswer(turn, asked.model),
             asked_s=asked_s,
+            labels=asked.labels,
         )
         return await self._delivery.deliver(request, wanted)

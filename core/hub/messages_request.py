@@ -12,8 +12,9 @@ from msgspec import Meta
 
 from core.hub.errors import invalid
 from core.hub.inbox import Inbox, Wanted
-from core.hub.request import Role, check_conversation, clip, compose, refusal
-from jail.wire.schema import Attachment, Message, Sampling
+from core.hub.request import Role, check_conversation, check_schema, clip, compose, refusal
+from core.sessions import Labels
+from jail.wire.schema import Attachment, Message, ResponseFormat, Sampling
 
 _Nothing = Annotated[list[Any], Meta(max_length=0)] | None
 _Stop = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -83,6 +84,16 @@ class _ToolChoice(_Struct, frozen=True):
     disable_parallel_tool_use: bool | None = None
 
 
+class _Format(_Struct, frozen=True):
+    type: Literal["json_schema"]
+    schema: msgspec.Raw
+
+
+class _OutputConfig(_Struct, frozen=True):
+    format: _Format | None = None
+    effort: None = None
+
+
 class MessagesRequest(_Struct, frozen=True):
     """The body of POST /v1/messages, as far as we honour it."""
 
@@ -105,15 +116,23 @@ class MessagesRequest(_Struct, frozen=True):
     top_k: None = None
     container: None = None
     context_management: None = None
-    output_config: None = None
+    output_config: _OutputConfig | None = None
     output_format: None = None
     inference_geo: None = None
     speed: Literal["standard"] | None = None
 
     @property
+    def labels(self) -> Labels:
+        """What it says of itself."""
+        return Labels((self.metadata and self.metadata.user_id) or "")
+
+    @property
     def sampling(self) -> Sampling:
         """What of it goes to the model's server."""
-        return Sampling(self.temperature, self.top_p, self.max_tokens, tuple(self.stop_sequences or ()))
+        wanted = self.output_config.format if self.output_config else None
+        format_ = ResponseFormat("answer", "", bytes(wanted.schema).decode(), True) if wanted else None
+        stop = tuple(self.stop_sequences or ())
+        return Sampling(self.temperature, self.top_p, self.max_tokens, stop, format_)
 
 
 _TOOLS = "tools run on the server, as the agent's file says; a client cannot bring its own"
@@ -136,13 +155,16 @@ _decode = msgspec.json.Decoder(MessagesRequest).decode
 def parse_messages(body: bytes) -> MessagesRequest:
     """Parse a request's body, or raise HubError 400 naming the field."""
     try:
-        return _decode(body)
+        request = _decode(body)
     except msgspec.ValidationError as error:
         raise refusal(str(error), _INSTEAD) from None
     except RecursionError:
         raise invalid("the body is nested too deeply", "invalid_json") from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise invalid(f"the body is not JSON: {clip(str(error))}", "invalid_json") from None
+    if request.output_config and request.output_config.format:
+        check_schema(bytes(request.output_config.format.schema), "output_config.format.schema")
+    return request
 
 
 def history(request: MessagesRequest, inbox: Inbox) -> list[Message]:

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from core.hub.errors import HubError, invalid
 from core.hub.inbox import Inbox, check_count
+from core.sessions import Labels
 from jail.wire.schema import Attachment, Message, ResponseFormat, Sampling, attached
 
 MAX_MESSAGES = 1_000
@@ -21,6 +22,7 @@ MAX_TEXT_BYTES = 900_000
 """One message in UTF-8; a frame to the worker carries it whole."""
 
 Role = Literal["system", "user", "assistant"]
+_MAX_SCHEMA_BYTES = 65_536
 _Zero = Annotated[float, Meta(ge=0, le=0)] | None
 # of nulls: 8 MB of objects is refused at the first, and not after half a second's parsing
 _Nothing = Annotated[list[None], Meta(max_length=0)] | None
@@ -100,7 +102,7 @@ class _JsonObject(_Struct, frozen=True, tag="json_object"):
 
 class _Schema(_Struct, frozen=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
-    schema: msgspec.Raw | None = None
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
     description: Annotated[str, Meta(max_length=2_000)] | None = None
     strict: bool | None = None
 
@@ -153,6 +155,11 @@ class ChatRequest(_Struct, frozen=True):
     web_search_options: None = None
 
     @property
+    def labels(self) -> Labels:
+        """What it says of itself."""
+        return Labels(self.user or "", self.metadata or {})
+
+    @property
     def sampling(self) -> Sampling:
         """What of it goes to the model's server."""
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
@@ -165,7 +172,7 @@ class ChatRequest(_Struct, frozen=True):
             case _JsonObject():
                 return ResponseFormat()
             case _JsonSchema(asked):
-                schema = "{}" if asked.schema is None else bytes(asked.schema).decode()
+                schema = bytes(asked.schema).decode()
                 return ResponseFormat(asked.name, asked.description or "", schema, asked.strict)
         return None
 
@@ -206,7 +213,18 @@ def parse_chat(body: bytes) -> ChatRequest:
     one, other = request.max_tokens, request.max_completion_tokens
     if one is not None and other is not None and one != other:
         raise invalid("max_tokens and max_completion_tokens differ; send one", "invalid_value", "max_tokens")
+    if isinstance(request.response_format, _JsonSchema):
+        schema = request.response_format.json_schema.schema
+        check_schema(bytes(schema), "response_format.json_schema.schema")
     return request
+
+
+def check_schema(schema: bytes, where: str) -> None:
+    """HubError 400 for a client's JSON Schema that is too long, or no object."""
+    if len(schema) > _MAX_SCHEMA_BYTES:
+        raise invalid(f"`{where}` has more than {_MAX_SCHEMA_BYTES} bytes", "invalid_value", where)
+    if not schema.lstrip().startswith(b"{"):
+        raise invalid(f"`{where}` is a JSON Schema: an object", "invalid_value", where)
 
 
 def history(request: ChatRequest, inbox: Inbox) -> list[Message]:

@@ -151,6 +151,7 @@ class HubServer:
             parts.agents,
             self._starter,
             parts.metrics,
+            parts.library,
             parts.stall_s,
             parts.keep_alive_s,
         )

@@ -74,6 +74,16 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"logit_bias": {"50256": 1}}, "logit_bias"),
     ({"presence_penalty": 0.5}, "presence_penalty"),
     ({"response_format": {"type": "grammar"}}, "response_format.type"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": [1]}}},
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {
+            "type": "json_schema", "json_schema": {"name": "x", "schema": {"a": "x" * 70_000}}
+        }},
+        "response_format.json_schema.schema",
+    ),
     ({"store": True}, "store"),
     ({"modalities": ["audio"]}, "modalities[0]"),
     ({"temperature": 3}, "temperature"),
