@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from actors.calls import CallSink
 from actors.service import TurnSink, TurnSpec
-from jail.wire.schema import Failure, TurnEnd, TurnItem
+from jail.wire.schema import Body, Failure, TurnEnd, TurnItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,22 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class CallItem:
+    """Hand an item of a call's answer over."""
+
+    sink: CallSink
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """Close a call."""
+
+    sink: CallSink
+    outcome: Body | Failure
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something to log or count."""
 
@@ -90,4 +107,6 @@ class Gone:
     """Told to end, and cold: nothing holds the actor any more."""
 
 
-Instruction = Launch | Kill | Send | Serve | Credit | Cancel | Append | Finish | Note | Gone
+Instruction = (
+    Launch | Kill | Send | Serve | Credit | Cancel | Append | Finish | CallItem | CallEnd | Note | Gone
+)

@@ -14,6 +14,8 @@ from actors.base import Actor, Ref, tell, void
 from actors.edge import Channel, Edge
 from actors.instructions import (
     Append,
+    CallEnd,
+    CallItem,
     Cancel,
     Credit,
     Finish,
@@ -32,15 +34,18 @@ from actors.user_messages import (
     Answered,
     AnsweredError,
     AnsweredItem,
+    CancelCall,
     CancelTurn,
     Closed,
     DescribeJail,
     Frames,
+    GrantCall,
     JailExited,
     JailFailed,
     JailInfo,
     JailStarted,
     Leave,
+    StartCall,
     StartTurn,
     Tick,
 )
@@ -49,6 +54,8 @@ from jail.wire.errors import CertosaError, PeerFault
 from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.schema import Body, ErrorCode, Failure
 from jail.wire.zmtp import Zmtp
+
+_MIXED_UP = Failure("internal", "the server mixed up two users; nothing was run")
 
 
 class MixedUp(ActorsError):
@@ -183,6 +190,15 @@ class UserActor(Actor):
             case StartTurn(spec):
                 self._check(spec)
                 return state.start_turn(spec, now)
+            case StartCall(call):
+                if call.handle.user != self._user:
+                    call.sink.finish(_MIXED_UP)
+                    raise MixedUp(f"a call with a handle of another user's reached {self.name}")
+                return state.start_call(call, now)
+            case GrantCall(name, count):
+                return state.grant_call(name, count)
+            case CancelCall(name):
+                return state.cancel_call(name, now)
             case CancelTurn(turn):
                 return state.cancel_turn(turn, now)
             case JailStarted(life, sock, _, pid):
@@ -201,7 +217,7 @@ class UserActor(Actor):
 
     def _check(self, spec: TurnSpec) -> None:
         if spec.handle.user != self._user:
-            spec.sink.finish(Failure("internal", "the server mixed up two users; nothing was run"))
+            spec.sink.finish(_MIXED_UP)
             raise MixedUp(f"a turn with a handle of another user's reached {self.name}")
 
     def _on_started(self, life: int, sock: socket.socket) -> None:
@@ -236,6 +252,10 @@ class UserActor(Actor):
                     self._services[verb].cancel(RequestKey(self._user, life, request_id))
                 case Finish(sink, outcome):
                     sink.finish(outcome)
+                case CallItem(call_sink, body):
+                    call_sink.item(body)
+                case CallEnd(call_sink, answer):
+                    call_sink.finish(answer)
                 case Launch(life):
                     self._jails.launch(life, self._user, self.actor_ref)
                 case Kill(life, reason):

@@ -3,6 +3,7 @@
 import socket
 from dataclasses import dataclass
 
+from actors.calls import CallSpec
 from actors.service import TurnSpec
 from jail.wire.errors import PeerFault
 from jail.wire.schema import Body, Failure
@@ -20,6 +21,28 @@ class CancelTurn:
     """End a turn early."""
 
     turn: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartCall:
+    """Make a request of the user's jail."""
+
+    spec: CallSpec
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCall:
+    """Let ``count`` more items of a call come."""
+
+    name: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCall:
+    """End a call early."""
+
+    name: int
 
 
 @dataclass(frozen=True, slots=True)

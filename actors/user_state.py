@@ -15,8 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from actors.calls import Call, Calls, CallSpec
 from actors.instructions import (
     Append,
+    CallEnd,
+    CallItem,
     Cancel,
     Credit,
     Finish,
@@ -30,6 +33,7 @@ from actors.instructions import (
 )
 from actors.service import Mode, TurnSink, TurnSpec
 from jail.wire.connection import (
+    MAX_OPEN,
     STREAM_WINDOW,
     Asked,
     CancelCame,
@@ -68,11 +72,15 @@ _LOG_LINES = 50
 # What one turn may add to its session, and how many steps it may journal: bounds on a hostile worker.
 _APPEND_BYTES = 16 << 20
 _STEPS = 20_000
+_MAX_CALLS = 16
 
 Phase = Literal["cold", "starting", "ready", "draining", "ending"]
 
 
 # ---- state ----------------------------------------------------------------------------------------
+
+
+_STOPPING = Failure("unavailable", "the server is stopping; try again", 5)
 
 
 @dataclass(slots=True)
@@ -116,6 +124,7 @@ class UserState:
     _turns: dict[str, _Turn] = field(default_factory=dict)
     _open: dict[int, _Open] = field(default_factory=dict)
     _by_request: dict[int, _Turn] = field(default_factory=dict)
+    _calls: Calls = field(default_factory=Calls)
     _drain_request: int = 0
     _phase_deadline_s: float | None = None
     _idle_since_s: float = 0.0
@@ -129,7 +138,7 @@ class UserState:
     def start_turn(self, spec: TurnSpec, now_s: float) -> list[Instruction]:
         """Run a turn, in the jail that is there or in one to be started."""
         if self._leaving:
-            self._finish(spec.sink, Failure("unavailable", "the server is stopping; try again", 5))
+            self._finish(spec.sink, _STOPPING)
         elif spec.turn in self._turns:
             raise ValueError("a turn's id was used twice")
         else:
@@ -148,12 +157,43 @@ class UserState:
             self._end_early(turn, Failure("cancelled", "the turn was cancelled"), now_s)
         return self._take()
 
+    def start_call(self, spec: CallSpec, now_s: float) -> list[Instruction]:
+        """Make a request of the jail, in the one that is there or in one to be started."""
+        if self._leaving:
+            self._out.append(CallEnd(spec.sink, _STOPPING))
+        elif len(self._calls) >= _MAX_CALLS or self._open_asks >= MAX_OPEN:
+            # a worker that never closes what was cancelled runs into the second
+            self._out.append(CallEnd(spec.sink, Failure("overloaded", "too much is asked at once", 1)))
+        else:
+            call = self._calls.add(spec, now_s)
+            if self.phase == "ready":
+                self._begin_call(call)
+            elif self.phase == "cold":
+                self._launch(now_s)
+        return self._take()
+
+    def grant_call(self, name: int, count: int) -> list[Instruction]:
+        """Let ``count`` more items of a call come; silent for one that is over."""
+        call = self._calls.by_name(name)
+        if call is not None and call.request is not None:
+            self._send(self._link.grant(call.request, count))
+        return self._take()
+
+    def cancel_call(self, name: int, now_s: float) -> list[Instruction]:
+        """End a call early; silent for one that is over."""
+        call = self._calls.by_name(name)
+        if call is not None:
+            self._end_call_early(call, Failure("cancelled", "it was cancelled"), now_s)
+        return self._take()
+
     def leave(self, now_s: float) -> list[Instruction]:
         """Take no new turn, end when the running ones have; Gone follows."""
         self._leaving = True
         for turn in [t for t in self._turns.values() if t.request is None]:
-            self._end_turn(turn, Failure("unavailable", "the server is stopping; try again", 5))
-        if self.phase == "ready" and not self._turns:
+            self._end_turn(turn, _STOPPING)
+        for call in self._calls.waiting():
+            self._end_call(call, _STOPPING)
+        if self.phase == "ready" and not self._busy:
             self._drain(now_s)
         self._say_gone()
         return self._take()
@@ -163,8 +203,8 @@ class UserState:
     def jail_failed(self, life: int, message: str, now_s: float) -> list[Instruction]:
         """The spawner could not start it."""
         if life == self.life and self.phase == "starting":
-            for turn in list(self._turns.values()):
-                self._end_turn(turn, Failure("unavailable", f"your jail could not be started: {message}"))
+            failure = Failure("unavailable", f"your jail could not be started: {message}"[:2_000])
+            self._end_waiting(failure)
             self._to_cold(now_s)
         return self._take()
 
@@ -235,9 +275,11 @@ class UserState:
     def next_deadline_s(self) -> float | None:
         """When :meth:`tick` is due, or None."""
         times = [turn.deadline_s for turn in self._turns.values()]
+        if (late_s := self._calls.next_deadline_s()) is not None:
+            times.append(late_s)
         if self._phase_deadline_s is not None:
             times.append(self._phase_deadline_s)
-        elif self.phase == "ready" and not self._turns:
+        elif self.phase == "ready" and not self._busy:
             times.append(self._idle_since_s + self.idle_s)
         return min(times, default=None)
 
@@ -251,9 +293,12 @@ class UserState:
                 self._end_early(turn, Failure("limit", message), now_s)
             elif self.phase in ("ready", "draining"):
                 self._end_life(None, "cancel_ignored", now_s)
+        for call in self._calls.late(now_s):
+            message = f"the jail did not answer within {call.spec.timeout_s:g} s"
+            self._end_call_early(call, Failure("timeout", message), now_s)
         if self._phase_deadline_s is not None and now_s >= self._phase_deadline_s:
             self._on_phase_deadline(now_s)
-        elif self.phase == "ready" and not self._turns and now_s >= self._idle_since_s + self.idle_s:
+        elif self.phase == "ready" and not self._busy and now_s >= self._idle_since_s + self.idle_s:
             self._drain(now_s)
         return self._take()
 
@@ -277,7 +322,9 @@ class UserState:
                 self._on_asked(request_id, verb, body, size)
             case ItemCame(request_id, body):
                 turn = self._by_request.get(request_id)
-                if turn is not None:
+                if (call := self._calls.by_request(request_id)) is not None:
+                    self._out.append(CallItem(call.spec.sink, body))
+                elif turn is not None:
                     self._out.append(Append(turn.spec.sink, self.life, turn.spec.turn, body))
             case Replied(request_id, body):
                 self._on_closed(request_id, body, now_s)
@@ -299,19 +346,22 @@ class UserState:
         self._note("jail_ready", life=self.life, software=software, start_s=now_s - self._launched_s)
         for turn in list(self._turns.values()):
             self._begin(turn)
-        if self._leaving and not self._turns:
+        for call in self._calls.waiting():
+            self._begin_call(call)
+        if self._leaving and not self._busy:
             self._drain(now_s)
 
     def _on_closed(self, request_id: int, outcome: Body, now_s: float) -> None:
         if request_id == self._drain_request:
             return  # the end of file follows
         turn = self._by_request.get(request_id)
-        if turn is None:
-            return
-        assert isinstance(outcome, TurnEnd | Failure)
-        self._end_turn(turn, turn.verdict or outcome)
+        if (call := self._calls.by_request(request_id)) is not None:
+            self._end_call(call, outcome)
+        elif turn is not None:
+            assert isinstance(outcome, TurnEnd | Failure)
+            self._end_turn(turn, turn.verdict or outcome)
         self._idle_since_s = now_s
-        if self._leaving and not self._turns and self.phase == "ready":
+        if self._leaving and not self._busy and self.phase == "ready":
             self._drain(now_s)
 
     def _on_asked(self, request_id: int, verb: str, body: Any, size: int) -> None:
@@ -395,13 +445,11 @@ class UserState:
         for turn in [t for t in self._turns.values() if t.request is not None]:
             self._drop_requests(turn)
             self._end_turn(turn, turn.verdict or _lost(fault))
+        for call in self._calls.running():
+            self._end_call(call, _lost(fault))
         if self._fruitless >= _LAUNCHES_IN_A_ROW:
             self._fruitless = 0
-            for turn in list(self._turns.values()):
-                self._end_turn(
-                    turn,
-                    Failure("unavailable", "your jail fails at every start; tell the operator"),
-                )
+            self._end_waiting(Failure("unavailable", "your jail fails at every start; tell the operator"))
         self._open.clear()
         self._by_request.clear()
         self._drain_request = 0
@@ -411,13 +459,46 @@ class UserState:
         self.phase = "cold"
         self._phase_deadline_s = None
         self._connection = None
-        if self._turns:
+        if self._busy:
             self._launch(now_s)
         self._say_gone()
 
     def _say_gone(self) -> None:
         if self._leaving and self.phase == "cold":
             self._out.append(Gone())
+
+    def _end_waiting(self, failure: Failure) -> None:
+        """No jail comes: end whatever waits for one, which is everything."""
+        for turn in list(self._turns.values()):
+            self._end_turn(turn, failure)
+        for call in self._calls.waiting():
+            self._end_call(call, failure)
+
+    # -- calls ----------------------------------------------------------------------------------------
+
+    @property
+    def _open_asks(self) -> int:
+        return len(self._connection.open_asks) if self._connection is not None else 0
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._turns or self._calls)
+
+    def _begin_call(self, call: Call) -> None:
+        request_id, data = self._link.request(call.spec.body)
+        self._calls.begun(call, request_id)
+        self._send(data)
+
+    def _end_call_early(self, call: Call, failure: Failure, now_s: float) -> None:
+        """The jail may still work on it, but nobody waits; its closing frame will be ignored."""
+        if call.request is not None:
+            self._send(self._link.cancel(call.request))
+        self._end_call(call, failure)
+        self._idle_since_s = now_s
+
+    def _end_call(self, call: Call, outcome: Body | Failure) -> None:
+        self._calls.remove(call)
+        self._out.append(CallEnd(call.spec.sink, outcome))
 
     # -- turns ----------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import structlog
 
 from core.egress import messages as vault
@@ -138,6 +139,12 @@ class CoreAdministration:
         except LinkError as error:
             raise AdministrationError("unavailable", str(error)) from None
         self._log.info("token_revoked", token_id=token_id)
+
+    async def test_provider(self, name: str, model: str) -> dict[str, Any]:
+        """What egress found; see core.egress.messages.ProviderTried."""
+        found = await _or_unavailable(self._link.ask(lambda i: vault.TryProvider(i, name, model)))
+        values: dict[str, Any] = msgspec.to_builtins(found)
+        return {key: value for key, value in values.items() if key not in ("type", "id")}
 
     async def status(self) -> dict[str, Any]:
         """Users' jails, and whether egress is there."""

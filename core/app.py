@@ -41,7 +41,7 @@ from core.log import configure_logging
 from core.metrics import Metrics
 from core.observer import CoreObserver
 from core.policy import Policy
-from core.sessions import SessionsService, Storage
+from core.sessions import Library, SessionsService, Storage
 from core.sessions.actor import SessionsActor
 from core.spawner_link import Heard, Host, SpawnerActor
 from core.turns import Turns
@@ -103,7 +103,8 @@ class Core:
         self._standings = Standings()
         self._link = EgressLink(self._standings)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
-        self._storage = Storage(data_dir / "sealed", config.sessions.storage_threads)
+        bounds = config.sessions
+        self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
         self._host = Host(self._host_uid)
         self._turns = Turns()
@@ -112,7 +113,9 @@ class Core:
                 config=config.hub,
                 verifier=self._link,
                 turns=self._turns,
+                calls=self._turns,
                 sessions=self._sessions,
+                library=Library(self._storage, self._sessions),
                 agents=Agents(data_dir / "users", config),
                 metrics=metrics,
                 administration=self._administration(),

@@ -46,6 +46,10 @@ class HubSection(_Section, frozen=True):
     host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_upload_bytes: Annotated[
+        Bytes,
+        Meta(description="a longer upload to a home answers 413; jail.file_bytes bounds it too"),
+    ] = 1 << 30
     max_connections: Annotated[
         int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
     ] = 4_096
@@ -94,12 +98,51 @@ class JailSection(_Section, frozen=True):
 class ProviderSection(_Section, frozen=True, kw_only=True):
     """[providers.NAME]; its key stands in the provider key file, which egress alone reads."""
 
-    kind: Literal["openai"] = "openai"
+    kind: Annotated[
+        Literal["openai", "anthropic"], Meta(description="chat completions, or Anthropic's Messages API")
+    ] = "openai"
     base_url: Annotated[Url, Meta(description="up to and with /v1")]
     connect_s: Seconds = 10.0
     first_byte_s: Annotated[Seconds, Meta(description="until the answer begins (in seconds)")] = 120.0
     idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 60.0
     max_answer_bytes: Bytes = 16 << 20
+    max_tokens: Annotated[
+        int,
+        Meta(
+            ge=1, le=10_000_000, description="anthropic: of one answer, where nobody says; it has to be sent"
+        ),
+    ] = 8_192
+    cache: Annotated[
+        bool, Meta(description="anthropic: mark instructions, tools and history for the prompt cache")
+    ] = False
+    retries: Annotated[int, Meta(ge=0, le=10, description="tries after the first, before anything came")] = 2
+    retry_base_s: Annotated[
+        Seconds, Meta(description="the first pause is below this, each next below twice as much (in seconds)")
+    ] = 0.5
+    retry_cap_s: Annotated[
+        Seconds, Meta(description="no pause is longer; a longer Retry-After is not waited for (in seconds)")
+    ] = 20.0
+    breaker_failures: Annotated[
+        int, Meta(ge=1, le=1_000, description="failures in a row after which it is left alone")
+    ] = 5
+    breaker_open_s: Annotated[
+        Seconds, Meta(description="for so long; then one chat tries it (in seconds)")
+    ] = 30.0
+    max_streams: Annotated[int, Meta(ge=1, le=100_000, description="chats at once; more are refused")] = 400
+    max_streams_per_user: Annotated[
+        int, Meta(ge=1, le=1_000, description="chats at once of one user; more are refused")
+    ] = 64
+    users: (
+        Annotated[
+            tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")], ...],
+            Meta(max_length=10_000, description="who may use it; left out: everybody; empty: nobody"),
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+    fallbacks: Annotated[
+        tuple[Annotated[str, Meta(max_length=256)], ...],
+        Meta(max_length=8, description="PROVIDER/MODEL in order, while nothing of the answer has come"),
+    ] = ()
 
 
 class AgentSection(_Section, frozen=True):
@@ -123,6 +166,10 @@ class SessionsSection(_Section, frozen=True):
 
     log_bytes: Annotated[Bytes, Meta(description="a session's event log is cut to this")] = 8 << 20
     log_age_s: Annotated[Seconds, Meta(description="and to events younger than this (in seconds)")] = 86_400.0
+    keep_days: Annotated[
+        int,
+        Meta(ge=0, le=36_500, description="sessions unused for so long are deleted; 0: never (in days)"),
+    ] = 0
     storage_threads: Annotated[int, Meta(ge=1, le=32)] = 2
 
 
@@ -236,6 +283,15 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
     if "builtin" in config.providers:
         where = _line(text, ("providers", "builtin"))
         raise ConfigError(f"{source}{where}: providers.builtin: this name is Certosa's own")
+    for name, section in config.providers.items():
+        for at in section.fallbacks:
+            other, slash, model = at.partition("/")
+            if not (slash and model) or other == name or other not in {"builtin", *config.providers}:
+                where = _line(text, ("providers", name, "fallbacks"))
+                raise ConfigError(
+                    f"{source}{where}: providers.{name}.fallbacks: {at!r} is not PROVIDER/MODEL of another"
+                    " provider in this file, or of builtin"
+                )
     if config.agent.provider not in {"builtin", *config.providers}:
         where = _line(text, ("agent", "provider"))
         raise ConfigError(

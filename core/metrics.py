@@ -50,7 +50,18 @@ class Metrics:
         self._http = Counter(
             "certosa_http_requests_total", "HTTP requests answered.", ("route", "status"), registry=r
         )
-        self._routes = ("chat", "models", "health", "metrics", "admin", "other")
+        self._routes = (
+            "chat",
+            "messages",
+            "models",
+            "files",
+            "sessions",
+            "agents",
+            "health",
+            "metrics",
+            "admin",
+            "other",
+        )
         for route in self._routes:
             for status in _STATUSES:
                 self._http.labels(route, status)

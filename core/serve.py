@@ -53,7 +53,7 @@ def serve(config: Config, config_path: Path | None) -> int:
     configure_logging(config.server.log_level, config.server.log_format, "spawner")
     log = structlog.get_logger()
     data_dir = config.data_dir.absolute()
-    owners = _owners(config)
+    owners = owners_of(config)
     Layout(data_dir, owners).prepare()
     with contextlib.ExitStack() as held:
         staged = stage(data_dir, _SOURCE)
@@ -81,7 +81,7 @@ def examine(config: Config, config_path: Path | None) -> Report:
     Raises ServeError, ConfigError or HostError where no jail could be described.
     """
     data_dir = config.data_dir.absolute()
-    owners = _owners(config)
+    owners = owners_of(config)
     Layout(data_dir, owners).prepare()
     with contextlib.closing(stage(data_dir, _SOURCE)) as staged:
         spawner = spawner_config(config, data_dir, staged, owners)
@@ -115,7 +115,8 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
     )
 
 
-def _owners(config: Config) -> Owners | None:
+def owners_of(config: Config) -> Owners | None:
+    """Core's and egress's ids when we are root; None otherwise."""
     if os.geteuid() != 0:
         return None
     base = config.jail.uid_base

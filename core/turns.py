@@ -8,10 +8,20 @@ from typing import Any
 import pykka
 
 from actors.base import Ref, ask, tell
+from actors.calls import CallSpec
 from actors.observer import Observer
 from actors.service import TurnSpec
 from actors.supervisor import ChildSpec, FindChild, ListChildren, Supervisor, Timers
-from actors.user_messages import CancelTurn, DescribeJail, JailInfo, Leave, StartTurn
+from actors.user_messages import (
+    CancelCall,
+    CancelTurn,
+    DescribeJail,
+    GrantCall,
+    JailInfo,
+    Leave,
+    StartCall,
+    StartTurn,
+)
 from core.errors import LinkError
 
 _DESCRIBE_TIMEOUT_S = 5.0
@@ -33,6 +43,14 @@ class StopTurn:
 
     user: str
     turn: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToUser:
+    """Hand a message to a user's actor, which is started if need be."""
+
+    user: str
+    message: StartCall | GrantCall | CancelCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +78,14 @@ class Users(Supervisor):
         """What is for a user goes on to that user's actor."""
         match message:
             case RunTurn(spec):
-                user = spec.handle.user
-                ref = self._find(user)
-                if ref is None or not tell(ref, StartTurn(spec)):
-                    tell(self._start(self._spec(user)), StartTurn(spec))
+                self._pass_on(spec.handle.user, StartTurn(spec))
                 return None
             case StopTurn(user, turn):
                 if (ref := self._find(user)) is not None:
                     tell(ref, CancelTurn(turn))
+                return None
+            case ToUser(user, inner):
+                self._pass_on(user, inner)
                 return None
             case LeaveUser(user):
                 if (ref := self._find(user)) is not None:
@@ -79,6 +97,11 @@ class Users(Supervisor):
                     tell(ref, Leave())
                 return refs
         return super().handle(message)
+
+    def _pass_on(self, user: str, message: Any) -> None:
+        ref = self._find(user)
+        if ref is None or not tell(ref, message):
+            tell(self._start(self._spec(user)), message)
 
     def _find(self, user: str) -> Ref | None:
         found: Ref | None = super().handle(FindChild(_name(user)))
@@ -116,6 +139,18 @@ class Turns:
     def cancel(self, user: str, turn: str) -> None:
         """End a turn early; harmless when it is over."""
         tell(self._users, StopTurn(user, turn))
+
+    def call(self, spec: CallSpec) -> None:
+        """Make a request of a user's jail; the answer comes to ``spec.sink``, on an actor's thread."""
+        tell(self._users, ToUser(spec.handle.user, StartCall(spec)))
+
+    def grant_call(self, spec: CallSpec, count: int) -> None:
+        """Let that many more items of a call come."""
+        tell(self._users, ToUser(spec.handle.user, GrantCall(spec.name, count)))
+
+    def cancel_call(self, spec: CallSpec) -> None:
+        """End a call early; harmless when it is over."""
+        tell(self._users, ToUser(spec.handle.user, CancelCall(spec.name)))
 
     async def jails(self) -> list[JailInfo]:
         """Every user's jail as it stands; one that doesn't answer in 5 s is left out."""

@@ -1,10 +1,10 @@
-"""A client of the public HTTP API, as far as ``chat`` and ``demo`` need one."""
+"""A client of the public HTTP API, as far as the command line needs one."""
 
 import http.client
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 from urllib.parse import quote, urlsplit
 
 from core.cli.admin import error_message
@@ -15,6 +15,8 @@ _SILENCE_S = 1_800.0
 """The longest a turn may say nothing: above the 900 s that a turn has by default."""
 _MAX_LINE_BYTES = 8 << 20
 _MAX_ERROR_BYTES = 1 << 20
+_MAX_ANSWER_BYTES = 64 << 20
+_PIECE_BYTES = 64 << 10
 
 PieceKind = Literal["text", "reasoning", "tool_call", "tool_progress", "tool_result", "notice", "finish"]
 _SHOWN: Final = ("reasoning", "tool_call", "tool_progress", "tool_result", "notice")
@@ -119,15 +121,36 @@ class ApiClient:
         response.close()
         connection.close()
 
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """One request and its JSON answer. Raises CommandFailed."""
+        connection, response = self._send(method, path, body, {})
+        try:
+            return json.loads(response.read(_MAX_ANSWER_BYTES))
+        except (OSError, http.client.HTTPException, ValueError):
+            raise CommandFailed(f"the server at {self._url} sent an answer that is none") from None
+        finally:
+            response.close()
+            connection.close()
+
+    def download(self, path: str, to: BinaryIO) -> None:
+        """Write an answer of any length to a file. Raises CommandFailed, and OSError of the file's."""
+        connection, response = self._send("GET", path, None, {})
+        try:
+            while data := _read(response):
+                to.write(data)
+        finally:
+            response.close()
+            connection.close()
+
     def _send(
-        self, method: str, path: str, body: dict[str, Any], headers: dict[str, str]
+        self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=_CONNECT_S)
         try:
             connection.connect()
             connection.sock.settimeout(_SILENCE_S)
-            data = json.dumps(body).encode()
+            data = None if body is None else json.dumps(body).encode()
             connection.request(method, self._prefix + path, data, {**self._headers, **headers})
             response = connection.getresponse()
             if response.status < 400:
@@ -145,6 +168,15 @@ class ApiClient:
             raise
         connection.close()
         raise failure
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read(_PIECE_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise CommandFailed(
+            f"the connection broke before all had come ({error or type(error).__name__})", UNREACHABLE
+        ) from None
 
 
 def _refusal(response: http.client.HTTPResponse) -> CommandFailed:

@@ -1,19 +1,17 @@
 """``certosa chat``."""
 
 import argparse
-import os
 import secrets
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
+from core.cli.account import connect_api
 from core.cli.api import ApiClient, Turn
 from core.cli.failure import FAILED, UNREACHABLE, USAGE, CommandFailed
 from core.cli.output import harmless
-from core.cli.place import configured, hub_url
 from core.cli.screen import Screen, make_screen
 
 _MAX_MESSAGE_BYTES = 900_000
@@ -26,7 +24,7 @@ Ctrl-C   end the answer that is running"""
 
 def chat(arguments: argparse.Namespace) -> int:
     """One message and its answer, or a conversation where a person sits at a terminal."""
-    client = ApiClient(arguments.url or _default_url(arguments), _token(arguments))
+    client = connect_api(arguments)
     session = arguments.session or _fresh_session()
     talk = _Conversation(client, session, arguments.model, make_screen(arguments.json))
     message: str | None = arguments.message
@@ -39,30 +37,6 @@ def chat(arguments: argparse.Namespace) -> int:
     if not message.strip():
         raise CommandFailed("the message is empty: say something with -m or on stdin", USAGE)
     return talk.say(message)
-
-
-def _default_url(arguments: argparse.Namespace) -> str:
-    config = configured(arguments)
-    if not config.hub.port:
-        raise CommandFailed("hub.port is 0 in the configuration: name the address with --url", USAGE)
-    return hub_url(config)
-
-
-def _token(arguments: argparse.Namespace) -> str:
-    """Never an argument: every user of the machine can read those."""
-    token = os.environ.get("CERTOSA_TOKEN", "")
-    if arguments.token_file:
-        try:
-            token = Path(arguments.token_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CommandFailed(f"{arguments.token_file} cannot be read: {error}", USAGE) from None
-    if not token.strip():
-        raise CommandFailed(
-            "no token: set CERTOSA_TOKEN or give --token-file; the operator makes one with"
-            " `certosa token new USER`",
-            USAGE,
-        )
-    return token.strip()
 
 
 def _fresh_session() -> str:
@@ -82,23 +56,30 @@ class _Conversation:
 
         readline.set_auto_history(True)
         print("Talking to your agent. /help says what else there is.", file=sys.stderr)
+        try:
+            self._talk()
+        except KeyboardInterrupt:
+            print(file=sys.stderr)  # between two prompts, where it is the second Ctrl-C
+        return 0
+
+    def _talk(self) -> None:
         interrupted = False
         while True:
             try:
                 line = input("> ").strip()
             except EOFError:
                 print(file=sys.stderr)
-                return 0
+                return
             except KeyboardInterrupt:
-                print(file=sys.stderr)
                 if interrupted:
-                    return 0
+                    raise
+                print(file=sys.stderr)
                 interrupted = True
                 print("Ctrl-C once more to leave.", file=sys.stderr)
                 continue
             interrupted = False
             if line == "/quit":
-                return 0
+                return
             self._obey(line)
 
     def _obey(self, line: str) -> None:

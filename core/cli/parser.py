@@ -3,6 +3,8 @@
 import argparse
 from typing import Any
 
+from core.cli.presets import PRESETS
+
 _EPILOG = """\
 exit codes:
   0  done
@@ -25,8 +27,11 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_server(commands)
     _add_chat(commands)
+    _add_sessions(commands)
+    _add_agents(commands)
     _add_users(commands)
     _add_tokens(commands)
+    _add_providers(commands)
     _add_configuration(commands)
     return parser
 
@@ -79,10 +84,56 @@ def _add_chat(commands: Any) -> None:
         "talk to your agent; the token comes from CERTOSA_TOKEN or --token-file",
     )  # fmt: skip
     chat.add_argument("-m", "--message", metavar="TEXT", help="send one message and leave")
-    chat.add_argument("--url", help="the server's address (default: as configured)")
-    chat.add_argument("--token-file", metavar="PATH", help="a file that holds the token alone")
+    _add_account(chat)
     chat.add_argument("--model", metavar="AGENT", default="assistant", help="which agent")
     chat.add_argument("--session", metavar="NAME", help="the conversation (default: a fresh one)")
+
+
+def _add_account(parser: argparse.ArgumentParser) -> None:
+    """Which server, and as whom: CERTOSA_TOKEN or a file, never an argument."""
+    parser.add_argument("--url", help="the server's address (default: as configured)")
+    parser.add_argument("--token-file", metavar="PATH", help="a file that holds the token alone")
+
+
+def _add_sessions(commands: Any) -> None:
+    sessions = _group(commands, "session", "look at your sessions; the token comes as for chat")
+    _add_account(_command(sessions, "list", "sessions:list_all", "list your sessions, the latest first"))
+    for name, text in (
+        ("show", "print a session's messages"),
+        ("export", "write all of a session to a file or to stdout"),
+        ("delete", "delete a session for good"),
+    ):
+        one = _command(sessions, name, f"sessions:{name}", text, json=name != "export")
+        one.add_argument("id", metavar="ID", help="as `certosa session list` shows it")
+        _add_account(one)
+        if name == "export":
+            one.add_argument("--format", choices=("json", "markdown"), default="markdown")
+            one.add_argument("-o", "--output", metavar="PATH", help="a new file (default: stdout)")
+        if name == "delete":
+            one.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_agents(commands: Any) -> None:
+    agents = _group(commands, "agent", "manage your agents; the token comes as for chat")
+    _add_account(_command(agents, "list", "agents:list_all", "list your agents"))
+    for name, function, text in (
+        ("show", "show", "print an agent as turns use it"),
+        ("set", "set_", "make an agent, or change what is named of one"),
+        ("delete", "delete", "delete an agent's file"),
+    ):
+        one = _command(agents, name, f"agents:{function}", text)
+        one.add_argument("name", metavar="NAME", help="letters, digits, - and _, at most 64")
+        _add_account(one)
+        if name != "set":
+            continue
+        one.add_argument("--file", metavar="PATH", help="a TOML file in place of all it says; - is stdin")
+        one.add_argument("--prompt", metavar="TEXT", help="what it is told first")
+        one.add_argument("--provider", metavar="NAME", help="as the operator named it")
+        one.add_argument("--model", metavar="NAME", help="one of the provider's")
+        one.add_argument("--tools", metavar="A,B", help="the tools it may use; empty: none")
+        one.add_argument(
+            "--limit", metavar="NAME=NUMBER", action="append", help="such as rounds=5; may be repeated"
+        )
 
 
 def _add_users(commands: Any) -> None:
@@ -110,6 +161,34 @@ def _add_tokens(commands: Any) -> None:
     listed.add_argument("user", nargs="?", default="", help="of one user (default: of all)")
     revoke = _command(tokens, "revoke", "tokens:revoke", "make a token useless, at once")
     revoke.add_argument("token_id", metavar="ID", help="as `certosa token list` shows it")
+
+
+def _add_providers(commands: Any) -> None:
+    providers = _group(commands, "provider", "manage the model providers of the configuration")
+    add = _command(
+        providers, "add", "providers:add",
+        "add a provider; its key comes from a prompt or standard input",
+    )  # fmt: skip
+    add.add_argument("name", help="as agents name it; a preset's name is enough")
+    add.add_argument("--preset", choices=sorted(PRESETS), help="a server that is known")
+    add.add_argument("--kind", choices=("openai", "anthropic"), help="its wire format")
+    add.add_argument("--base-url", metavar="URL", help="up to and with /v1")
+    add.add_argument("--users", metavar="A,B", help="who may use it (default: everybody)")
+    add.add_argument(
+        "--fallback", metavar="PROVIDER/MODEL", action="append", help="in order; may be repeated"
+    )
+    key = add.add_mutually_exclusive_group()
+    key.add_argument("--key", action="store_true", default=None, help="ask for a key")
+    key.add_argument("--no-key", dest="key", action="store_false", help="it needs none")
+    _command(providers, "list", "providers:list_all", "list the providers, never their keys")
+    test = _command(
+        providers, "test", "providers:test",
+        "have the running server ask a provider for its models and a few words",
+    )  # fmt: skip
+    test.add_argument("name")
+    test.add_argument("--model", default="", help="which model (default: the agents', or the first)")
+    remove = _command(providers, "remove", "providers:remove", "remove a provider and its key")
+    remove.add_argument("name")
 
 
 def _add_configuration(commands: Any) -> None:

@@ -58,7 +58,8 @@ def _arguments(text: str) -> str:
     return msgspec.json.encode({"not_json": text[:_MAX_SHOWN_ARGUMENTS]}).decode()
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def tool_parameters(tool: ToolSpec) -> dict[str, Any]:
+    """A tool's JSON Schema. Raises ProviderError ``invalid`` where it isn't a JSON object."""
     # decoded and encoded again: the text is a jail's, and must not reach beyond its place
     try:
         parameters = msgspec.json.decode(tool.parameters) if tool.parameters else {}
@@ -66,13 +67,15 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
         parameters = None
     if not isinstance(parameters, dict):
         raise ProviderError("invalid", f"the parameters of tool {tool.name} are not a JSON object")
-    if not parameters:
-        parameters = {"type": "object", "properties": {}}
+    return parameters or {"type": "object", "properties": {}}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {
         "type": "function",
         "function": {
             "name": tool.name,
             "description": tool.description,
-            "parameters": parameters,
+            "parameters": tool_parameters(tool),
         },
     }

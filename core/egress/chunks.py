@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from core.egress.providers import ProviderError
+from core.egress.providers import ProviderError, UpstreamSaid
 from jail.wire.schema import ChatEnd, ToolCall, Usage
 
 MAX_CALLS = 64
@@ -72,14 +72,6 @@ _FINISH: dict[str, _Finish] = {
 }
 
 
-class UpstreamSaid(ProviderError):
-    """The stream carried an error of the upstream's; ``raw`` is it, to be sanitised."""
-
-    def __init__(self, raw: bytes) -> None:
-        super().__init__("upstream", "the answer carried an error")
-        self.raw = raw
-
-
 class _Call:
     def __init__(self, index: int | None) -> None:
         self.index = index
@@ -103,6 +95,7 @@ class Assembly:
         self._finish: str | None = None
         self._anything = False
         self.done = False
+        self.moves = 0
 
     @property
     def finished(self) -> bool:
@@ -114,6 +107,7 @@ class Assembly:
 
         Raises ProviderError for what isn't a chunk, UpstreamSaid for an error in one.
         """
+        self.moves += 1
         if data.strip() == b"[DONE]":
             self.done = True
             return "", ""
@@ -124,6 +118,7 @@ class Assembly:
                 "upstream",
                 f"{self._provider} sent a broken stream: an event that is not a chat completion"
                 " chunk. Try again; if it stays, base_url is not an OpenAI-compatible server.",
+                again="elsewhere",
             ) from None
         if chunk.error:
             raise UpstreamSaid(data)
@@ -182,7 +177,7 @@ class Assembly:
 
     def _note_usage(self, usage: _Usage | None) -> None:
         if usage is not None:
-            self._usage = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens))
+            self._usage = Usage(count(usage.prompt_tokens), count(usage.completion_tokens))
 
     def end(self) -> tuple[list[ToolCall], ChatEnd]:
         """The calls and the end, once no more comes. Raises ProviderError where it was cut."""
@@ -190,9 +185,12 @@ class Assembly:
             raise ProviderError(
                 "upstream",
                 f"{self._provider} broke off: the answer was cut before its end. Try again.",
+                again="retry",
             )
         if self._finish == "error":
-            raise ProviderError("upstream", f"{self._provider} failed in mid-answer. Try again.")
+            raise ProviderError(
+                "upstream", f"{self._provider} failed in mid-answer. Try again.", again="retry"
+            )
         finish: _Finish = _FINISH.get(self._finish or "stop", "stop")
         taken: set[str] = set()
         calls = [self._whole(call, taken) for call in self._calls]
@@ -207,14 +205,19 @@ class Assembly:
 
     @staticmethod
     def _whole(call: _Call, taken: set[str]) -> ToolCall:
-        call_id = call.id
-        if not call_id or len(call_id) > _MAX_ID or call_id in taken:
-            call_id = f"call_{secrets.token_hex(8)}"
-        taken.add(call_id)
-        return ToolCall(call_id, call.name or UNNAMED, "".join(call.arguments) or "{}")
+        return ToolCall(call_id(call.id, taken), call.name or UNNAMED, "".join(call.arguments) or "{}")
 
 
-def _count(value: int | None) -> int:
+def call_id(given: str, taken: set[str]) -> str:
+    """A call's id: the upstream's, or a new one where it is missing, too long or taken; then taken."""
+    if not given or len(given) > _MAX_ID or given in taken:
+        given = f"call_{secrets.token_hex(8)}"
+    taken.add(given)
+    return given
+
+
+def count(value: int | None) -> int:
+    """A number of tokens as the wire takes it."""
     return min(max(value or 0, 0), _MAX_COUNT)
 
 

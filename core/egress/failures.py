@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from core.egress.providers import ProviderError
+from core.egress.providers import Again, ProviderError
 from core.egress.secret import Striker
 
 MAX_ERROR_BODY_BYTES = 8 << 10
@@ -29,6 +29,7 @@ def status_error(
             "upstream_auth",
             f"{provider} refused our key (HTTP {status}): have the operator check this provider's"
             f" line in the provider key file.{said}",
+            again="elsewhere",
         )
     if status == 429:
         when = f" Try again in {wait_s} s." if wait_s else " Try again later."
@@ -36,14 +37,17 @@ def status_error(
             "upstream_rate_limit",
             f"{provider} is limiting our rate or our quota is used up (HTTP 429).{when}{said}",
             wait_s,
+            "retry",
         )
     if status in (408, 504):
         return ProviderError(
             "upstream_timeout",
             f"{provider} ran out of time (HTTP {status}). Try again.{said}",
             wait_s,
+            "retry",
         )
-    return ProviderError("upstream", f"{provider} {_meaning(status)}{said}", wait_s)
+    again: Again = "retry" if status >= 500 else "no"
+    return ProviderError("upstream", f"{provider} {_meaning(status)}{said}", wait_s, again)
 
 
 def _meaning(status: int) -> str:

@@ -58,14 +58,19 @@ def read_provider_keys(fd: int, providers: Collection[str]) -> dict[str, Secret]
 
 
 def _checked(name: str, key: object) -> Secret:
-    if not isinstance(key, str) or not 1 <= len(key) <= _MAX_KEY_CHARACTERS:
-        raise ConfigError(
-            f"the provider key file: {name}: has to be a text of 1 to {_MAX_KEY_CHARACTERS}"
-            " characters in quotes"
-        )
-    if not key.isascii() or not key.isprintable() or " " in key:
-        # it goes into a header: no line ends, nothing that could be read as another one
-        raise ConfigError(f"the provider key file: {name}: has characters that no key has")
+    if not isinstance(key, str) or (problem := key_problem(key)):
+        problem = problem if isinstance(key, str) else "has to be a text in quotes"
+        raise ConfigError(f"the provider key file: {name}: {problem}")
     if len(key) < MIN_STRIKABLE:
         _log.warning("provider_key_short", provider=name, min_characters=MIN_STRIKABLE)
     return Secret(key)
+
+
+def key_problem(key: str) -> str:
+    """Why a text cannot be a key; empty where it can."""
+    if not 1 <= len(key) <= _MAX_KEY_CHARACTERS:
+        return f"has to be a text of 1 to {_MAX_KEY_CHARACTERS} characters"
+    if not key.isascii() or not key.isprintable() or " " in key:
+        # it goes into a header: no line ends, nothing that could be read as another one
+        return "has characters that no key has"
+    return ""

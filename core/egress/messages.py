@@ -88,13 +88,23 @@ class ChatCancel(_Message, frozen=True):
     """Stop stream ``id``; nothing needs to follow."""
 
 
+class TryProvider(_Message, frozen=True):
+    """Ask a provider for its models, and for a few words. Answer: ProviderTried or Refused.
+
+    An empty ``model`` is the agents' own where this is their provider, else the first it lists.
+    """
+
+    provider: str
+    model: str
+
+
 class Ping(_Message, frozen=True):
     """Answer: Ok."""
 
 
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-    | ChatStart | ChatCredit | ChatCancel | Ping
+    | ChatStart | ChatCredit | ChatCancel | TryProvider | Ping
 )  # fmt: skip
 
 
@@ -141,6 +151,16 @@ class Tokens(_Message, frozen=True):
     tokens: tuple[TokenInfo, ...]
 
 
+class ProviderTried(_Message, frozen=True):
+    """How a test went; an empty ``..._error`` means well. ``answer_s`` is in seconds."""
+
+    models: tuple[str, ...]
+    models_error: str
+    model: str
+    chat_error: str
+    answer_s: float
+
+
 class ChatItem(_Message, frozen=True):
     """An item of stream ``id``; deltas were coalesced while there was no credit."""
 
@@ -159,4 +179,6 @@ class ChatFailed(_Message, frozen=True):
     failure: Failure
 
 
-FromEgress = Ok | Refused | HandleMinted | TokenMade | Tokens | ChatItem | ChatDone | ChatFailed
+FromEgress = (
+    Ok | Refused | HandleMinted | TokenMade | Tokens | ProviderTried | ChatItem | ChatDone | ChatFailed
+)

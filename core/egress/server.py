@@ -11,7 +11,6 @@ import structlog
 
 from actors.base import tell
 from core.config import Config
-from core.egress.builtin import BuiltinProvider
 from core.egress.link import Link
 from core.egress.messages import (
     ChatCancel,
@@ -20,17 +19,20 @@ from core.egress.messages import (
     Ok,
     Ping,
     Refused,
+    TryProvider,
 )
-from core.egress.openai import OpenAiProvider
-from core.egress.providers import Provider
+from core.egress.registry import make_providers
 from core.egress.secret import Secret, Striker
 from core.egress.streams import StreamLimits, Streams
+from core.egress.trial import try_provider
 from core.errors import LinkError
 from core.vault.actor import Ask, VaultActor
 from core.vault.vault import Answer, Vault
 
 _MAX_QUESTIONS = 4_096  # before the vault at once: the bound on its inbox
 _VAULT_STOP_S = 5.0
+_MAX_TRIALS = 4
+_TRIAL_STOP_S = 2.0
 _log = structlog.get_logger(__name__)
 
 
@@ -45,11 +47,9 @@ class Egress:
 
     def __init__(self, config: Config, vault: Vault, keys: Mapping[str, Secret]) -> None:
         striker = Striker(keys.values())
-        self._providers: dict[str, Provider] = {
-            name: OpenAiProvider(name, section, keys.get(name), striker)
-            for name, section in config.providers.items()
-        }
-        self._providers["builtin"] = BuiltinProvider()
+        self._providers, self._servers = make_providers(config, keys, striker)
+        self._agent = config.agent
+        self._trials: set[asyncio.Task[None]] = set()
         # twice the hub's: chats that were cancelled and are closing must not refuse new ones
         limits = StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
         self.link = Link(self._received, self._opened)
@@ -81,6 +81,10 @@ class Egress:
 
     async def _close(self) -> None:
         await self._streams.close()
+        for task in self._trials:
+            task.cancel()
+        if self._trials:
+            await asyncio.wait(self._trials, timeout=_TRIAL_STOP_S)
         for provider in self._providers.values():
             await provider.close()
         self._vault.stop(block=False)
@@ -96,10 +100,24 @@ class Egress:
             self._streams.credit(message)
         elif isinstance(message, ChatCancel):
             self._streams.cancel(message)
+        elif isinstance(message, TryProvider):
+            self._try(message)
         elif isinstance(message, Ping):
             self.link.send(Ok(message.id))
         else:
             self._ask_vault(message)
+
+    def _try(self, question: TryProvider) -> None:
+        if len(self._trials) >= _MAX_TRIALS:
+            self.link.send(Refused(question.id, "other tests of providers run; try again when they are done"))
+            return
+
+        async def run() -> None:
+            self.link.send(await try_provider(question, self._servers, self._agent))
+
+        task = self._loop.create_task(run())
+        self._trials.add(task)
+        task.add_done_callback(self._trials.discard)
 
     def _ask_vault(self, question: Any) -> None:
         if self._questions >= _MAX_QUESTIONS:

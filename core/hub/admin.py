@@ -71,6 +71,10 @@ class Administration(Protocol):
         """A revoked token doesn't verify any more."""
         ...
 
+    async def test_provider(self, name: str, model: str) -> dict[str, Any]:
+        """``models``, ``models_error``, ``model``, ``chat_error``, ``answer_s``; no error: empty."""
+        ...
+
     async def status(self) -> dict[str, Any]:
         """What runs, for people and for monitoring; builtin objects only."""
         ...
@@ -84,6 +88,10 @@ class _NewUser(_Body, frozen=True):
     name: Annotated[str, msgspec.Meta(max_length=300)]
 
 
+class _Test(_Body, frozen=True):
+    model: Annotated[str, msgspec.Meta(max_length=128)] = ""
+
+
 class _NewToken(_Body, frozen=True):
     label: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
@@ -93,7 +101,7 @@ class AdminApi:
 
     ``GET /v1/status``, ``GET|POST /v1/users``, ``DELETE /v1/users/NAME``,
     ``POST /v1/users/NAME/disable|enable``, ``GET|POST /v1/users/NAME/tokens``, ``GET /v1/tokens``,
-    ``DELETE /v1/tokens/ID``.
+    ``DELETE /v1/tokens/ID``, ``POST /v1/providers/NAME/test``.
     """
 
     def __init__(self, administration: Administration) -> None:
@@ -112,6 +120,7 @@ class AdminApi:
             web.post("/v1/users/{name}/tokens", self._new_token),
             web.get("/v1/tokens", self._list_tokens),
             web.delete("/v1/tokens/{token_id}", self._revoke_token),
+            web.post("/v1/providers/{name}/test", self._test_provider),
         ]
 
     async def _status(self, _: web.Request) -> web.Response:
@@ -146,6 +155,10 @@ class AdminApi:
     async def _revoke_token(self, request: web.Request) -> web.Response:
         await self._do.revoke_token(request.match_info["token_id"])
         return _json({"revoked": request.match_info["token_id"]})
+
+    async def _test_provider(self, request: web.Request) -> web.Response:
+        body = await _parse(request, _Test)
+        return _json(await self._do.test_provider(request.match_info["name"], body.model))
 
 
 def from_administration(error: AdministrationError) -> HubError:

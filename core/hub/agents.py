@@ -22,8 +22,8 @@ from jail.wire.schema import Agent, Limits, Name
 
 DEFAULT_AGENT = "assistant"
 MAX_FILE_BYTES = 64 << 10
-_MAX_LISTED = 1_000
-_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+MAX_AGENTS = 1_000
+AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -43,7 +43,9 @@ class AgentEntry(NamedTuple):
     created_s: int
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file may say; what it leaves out is as the configuration has it."""
+
     prompt: Annotated[str, Meta(max_length=64_000)] | msgspec.UnsetType = msgspec.UNSET
     provider: Name | msgspec.UnsetType = msgspec.UNSET
     model: Annotated[str, Meta(max_length=128)] | msgspec.UnsetType = msgspec.UNSET
@@ -66,31 +68,42 @@ class Agents:
 
     def get(self, user: str, name: str) -> Agent:
         """One agent of a user's. NoSuchAgent, AgentFileError."""
-        if not _AGENT_NAME.fullmatch(name):
+        if not AGENT_NAME.fullmatch(name):
             raise NoSuchAgent("an agent's name is letters, digits, dash and underscore")
-        with self._directory(user) as directory:
-            raw = None if directory is None else _read(directory, f"{name}.toml")
-        if raw is None:
-            if name != DEFAULT_AGENT:
-                raise NoSuchAgent(f"you have no agent {name!r}; GET /v1/models lists yours")
-            return self._build(name, _File())
-        return self._build(name, _parse(raw, f"{name}.toml"))
+        file = self.file(user, name)
+        if file is None and name != DEFAULT_AGENT:
+            raise NoSuchAgent(f"you have no agent {name!r}; GET /v1/models lists yours")
+        return self.build(name, file or AgentFile())
 
     def list(self, user: str) -> list[AgentEntry]:
         """A user's agents by name; `assistant` is always among them. AgentFileError."""
         found = {DEFAULT_AGENT: 0}
-        with self._directory(user) as directory:
+        with self.directory(user) as directory:
             if directory is not None:
                 with os.scandir(directory) as entries:
                     for entry in entries:
                         name, dot, ending = entry.name.rpartition(".")
-                        if not dot or ending != "toml" or not _AGENT_NAME.fullmatch(name):
+                        if not dot or ending != "toml" or not AGENT_NAME.fullmatch(name):
                             continue
-                        if entry.is_file(follow_symlinks=False) and len(found) < _MAX_LISTED:
+                        if entry.is_file(follow_symlinks=False) and len(found) < MAX_AGENTS:
                             found[name] = int(entry.stat(follow_symlinks=False).st_mtime)
         return [AgentEntry(name, created_s) for name, created_s in sorted(found.items())]
 
-    def _build(self, name: str, file: _File) -> Agent:
+    def file(self, user: str, name: str) -> AgentFile | None:
+        """What an agent's file says, None where there is none. AgentFileError."""
+        if not AGENT_NAME.fullmatch(name):
+            return None
+        with self.directory(user) as directory:
+            raw = None if directory is None else _read(directory, f"{name}.toml")
+        return None if raw is None else _parse(raw, f"{name}.toml")
+
+    @property
+    def ceiling(self) -> Limits:
+        """What no agent's limits pass: the operator's."""
+        return self._defaults.limits
+
+    def build(self, name: str, file: AgentFile) -> Agent:
+        """The agent that a file makes. AgentFileError."""
         base = self._defaults
         limits = {**msgspec.structs.asdict(base.limits), **file.limits}
         try:
@@ -100,7 +113,7 @@ class Agents:
                 provider=base.provider if file.provider is msgspec.UNSET else file.provider,
                 model=base.model if file.model is msgspec.UNSET else file.model,
                 tools=base.tools if file.tools is msgspec.UNSET else file.tools,
-                limits=msgspec.convert(limits, Limits),
+                limits=_capped(msgspec.convert(limits, Limits), base.limits),
             )
         except msgspec.ValidationError as error:
             raise AgentFileError(f"agents/{name}.toml: limits: {error}") from None
@@ -112,7 +125,7 @@ class Agents:
         return agent
 
     @contextlib.contextmanager
-    def _directory(self, user: str) -> Iterator[int | None]:
+    def directory(self, user: str) -> Iterator[int | None]:
         """The user's agents/ as a descriptor, None where it isn't there."""
         fd = -1
         try:
@@ -129,6 +142,12 @@ class Agents:
             yield fd
         finally:
             os.close(fd)
+
+
+def _capped(limits: Limits, ceiling: Limits) -> Limits:
+    """An agent may bind itself more than the operator does, never less."""
+    most = msgspec.structs.asdict(ceiling)
+    return Limits(**{key: min(value, most[key]) for key, value in msgspec.structs.asdict(limits).items()})
 
 
 def _read(directory: int, name: str) -> bytes | None:
@@ -149,9 +168,9 @@ def _read(directory: int, name: str) -> bytes | None:
     return data
 
 
-def _parse(raw: bytes, name: str) -> _File:
+def _parse(raw: bytes, name: str) -> AgentFile:
     try:
-        return msgspec.convert(tomllib.loads(raw.decode()), _File)
+        return msgspec.convert(tomllib.loads(raw.decode()), AgentFile)
     except (tomllib.TOMLDecodeError, RecursionError, UnicodeDecodeError) as error:
         raise AgentFileError(f"agents/{name}: not TOML: {error}") from None
     except msgspec.ValidationError as error:

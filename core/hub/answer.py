@@ -29,7 +29,8 @@ def finish_reason(end: TurnEnd) -> str:
     return _FINISH.get(end.finish, "length")
 
 
-def _notice(end: TurnEnd) -> dict[str, str] | None:
+def limit_notice(end: TurnEnd) -> dict[str, str] | None:
+    """What Certosa adds where one of its own limits ended the turn."""
     text = _NOTICES.get(end.finish)
     return None if text is None else {"type": "notice", "finish": end.finish, "text": text}
 
@@ -49,18 +50,20 @@ class Answer:
         turn: the turn's id; the answer's own is made from it.
         model: the agent's name.
         events: whether the turn's other events are wanted, as ``certosa`` objects.
+        include_usage: whether a stream closes with the usage.
     """
 
-    def __init__(self, turn: str, model: str, events: bool) -> None:
+    def __init__(self, turn: str, model: str, events: bool, include_usage: bool) -> None:
         self._id = "chatcmpl-" + turn.removeprefix("turn_")
         self._created_s = int(time.time())
         self._model = model
         self._events = events
+        self._include_usage = include_usage
         self._begun = False
 
     def whole(self, text: str, end: TurnEnd) -> bytes:
         """A ``chat.completion``, for an answer that isn't streamed."""
-        notice = _notice(end)
+        notice = limit_notice(end)
         return _encode({
             **self._head("chat.completion"),
             "choices": [{
@@ -90,11 +93,19 @@ class Answer:
         self._flush(text, out)
         return b"".join(out)
 
-    def last(self, end: TurnEnd, include_usage: bool) -> bytes:
+    def keep_alive(self) -> bytes:
+        """A comment, which clients skip."""
+        return KEEP_ALIVE
+
+    def failed(self, error: HubError) -> bytes:
+        """An error in a stream that has begun: OpenAI's clients raise it."""
+        return _sse(error.as_dict())
+
+    def last(self, end: TurnEnd) -> bytes:
         """What closes a stream that ended well."""
         out = [] if self._begun else [self._chunk({"role": "assistant", "content": ""}, None)]
-        out.append(self._chunk({}, finish_reason(end), _notice(end)))
-        if include_usage:
+        out.append(self._chunk({}, finish_reason(end), limit_notice(end)))
+        if self._include_usage:
             head = self._head("chat.completion.chunk")
             out.append(_sse({**head, "choices": [], "usage": _usage(end.usage)}))
         out.append(DONE)
@@ -120,11 +131,6 @@ class Answer:
         return {
             "id": self._id, "object": kind, "created": self._created_s, "model": self._model
         }  # fmt: skip
-
-
-def error_event(error: HubError) -> bytes:
-    """An error in a stream that has begun: OpenAI's clients raise it."""
-    return _sse(error.as_dict())
 
 
 def _sse(body: dict[str, Any]) -> bytes:

@@ -7,6 +7,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from core.hub import anthropic_errors
 from core.hub.admin import AdministrationError, from_administration
 from core.hub.errors import CLIENT_CLOSED, HubError
 from core.metrics import Metrics
@@ -26,16 +27,20 @@ _HTTP_ERRORS = {
 }
 _ROUTES = {
     "/v1/chat/completions": "chat",
+    "/v1/messages": "messages",
     "/healthz": "health",
     "/readyz": "health",
     "/metrics": "metrics",
 }
+_FAMILIES = ("models", "files", "sessions", "agents")
 
 _log = structlog.get_logger()
 
 
-async def finish_headers(_: web.Request, response: web.StreamResponse) -> None:
+async def finish_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Signal ``on_response_prepare``: the headers that every answer has."""
+    if anthropic_errors.speaks(request.path):
+        response.headers["Request-Id"] = _request_id.get()
     for name, value in _HEADERS.items():
         response.headers[name] = value
     response.headers["X-Request-Id"] = _request_id.get()
@@ -56,34 +61,42 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
 
 
 def _route(request: web.Request) -> str:
-    return _ROUTES.get(request.path, "models" if request.path.startswith("/v1/models") else "other")
+    if (known := _ROUTES.get(request.path)) is not None:
+        return known
+    part = request.path.removeprefix("/v1/").partition("/")[0]
+    return part if request.path.startswith("/v1/") and part in _FAMILIES else "other"
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except HubError as error:
-        return _error(error)
+        return _error(request, error)
     except AdministrationError as error:
-        return _error(from_administration(error))
+        return _error(request, from_administration(error))
     except web.HTTPException as error:
         message, code = _HTTP_ERRORS.get(error.status, (error.reason, "http_error"))
         allow = error.headers.get("Allow")
-        return _error(HubError(error.status, message, code, headers={"Allow": allow} if allow else {}))
+        return _error(
+            request, HubError(error.status, message, code, headers={"Allow": allow} if allow else {})
+        )
     except ConnectionError as error:
         # nobody is there to read an answer; aiohttp wants one all the same
         _log.info("client_left", request_id=_request_id.get(), error=type(error).__name__)
-        return _error(HubError(CLIENT_CLOSED, "the client left", "client_closed"))
+        return _error(request, HubError(CLIENT_CLOSED, "the client left", "client_closed"))
     except Exception:  # noqa: BLE001 - a bug: logged here, with an id that the client can name
         _log.exception("request_crashed", request_id=_request_id.get())
-        return _error(HubError(500, _internal(), "internal"))
+        return _error(request, HubError(500, _internal(), "internal"))
 
 
 def _internal() -> str:
     return f"the server failed; tell its operator this id: {_request_id.get()}"
 
 
-def _error(error: HubError) -> web.Response:
+def _error(request: web.Request, error: HubError) -> web.Response:
+    body = error.body()
+    if anthropic_errors.speaks(request.path):
+        body = anthropic_errors.body(error, _request_id.get())
     return web.Response(
-        body=error.body(), status=error.status, content_type="application/json", headers=error.headers
+        body=body, status=error.status, content_type="application/json", headers=error.headers
     )

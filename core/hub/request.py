@@ -6,6 +6,7 @@ plain text) is accepted, since clients send those by themselves.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -131,11 +132,11 @@ def parse_chat(body: bytes) -> ChatRequest:
     try:
         request = _decode(body)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error), _INSTEAD) from None
     except RecursionError:
         raise invalid("the body is nested too deeply", "invalid_json") from None
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise invalid(f"the body is not JSON: {_clip(str(error))}", "invalid_json") from None
+        raise invalid(f"the body is not JSON: {clip(str(error))}", "invalid_json") from None
     one, other = request.max_tokens, request.max_completion_tokens
     if one is not None and other is not None and one != other:
         raise invalid("max_tokens and max_completion_tokens differ; send one", "invalid_value", "max_tokens")
@@ -144,17 +145,7 @@ def parse_chat(body: bytes) -> ChatRequest:
 
 def history(request: ChatRequest) -> list[Message]:
     """The request's messages as models see them; HubError 400 for what cannot be a conversation."""
-    if len(request.messages) > MAX_MESSAGES:
-        raise invalid(
-            f"{len(request.messages)} messages, limit {MAX_MESSAGES}: leave out the oldest, or let"
-            " the server keep them with the header X-Certosa-Session",
-            "too_many_messages",
-            "messages",
-        )
-    found = [_message(given, f"messages[{i}]") for i, given in enumerate(request.messages)]
-    if not any(message.role == "user" for message in found):
-        raise invalid("there is no message of role user to answer", "no_user_message", "messages")
-    return found
+    return check_conversation([_message(given, f"messages[{i}]") for i, given in enumerate(request.messages)])
 
 
 def last_user_message(messages: list[Message]) -> Message:
@@ -173,20 +164,43 @@ def _message(given: _In, where: str) -> Message:
     else:
         # parts are one message: joined as they are, since a client may have cut within a word
         text = "".join(part.text for part in content)
+    check_length(text, f"{where}.content")
+    return Message("system" if given.role == "developer" else given.role, text)
+
+
+def check_length(text: str, where: str) -> None:
+    """HubError 400 for a text that is no message: a frame to the worker carries it whole."""
     if len(text) > MAX_TEXT_BYTES or len(text.encode()) > MAX_TEXT_BYTES:
         raise invalid(
             f"one message is longer than {MAX_TEXT_BYTES} bytes: split it or shorten it",
             "message_too_long",
-            f"{where}.content",
+            where,
         )
-    return Message("system" if given.role == "developer" else given.role, text)
 
 
-def _refusal(error: str) -> HubError:
-    """msgspec's words as an OpenAI error: which field, and what to do."""
+def check_conversation(messages: list[Message]) -> list[Message]:
+    """The same messages, or HubError 400 where there are too many or none to answer."""
+    if len(messages) > MAX_MESSAGES:
+        raise invalid(
+            f"{len(messages)} messages, limit {MAX_MESSAGES}: leave out the oldest, or let"
+            " the server keep them with the header X-Certosa-Session",
+            "too_many_messages",
+            "messages",
+        )
+    if not any(message.role == "user" for message in messages):
+        raise invalid("there is no message of role user to answer", "no_user_message", "messages")
+    return messages
+
+
+def refusal(error: str, instead: Mapping[str, str]) -> HubError:
+    """msgspec's words as an error of ours: which field, and what to do.
+
+    Args:
+        instead: what to do instead, by the field's name.
+    """
     at = _AT.search(error)
     where = _ENTRY.sub(r"\1", at[1]) if at else ""
-    what = _clip(error[: at.start()] if at else error)
+    what = clip(error[: at.start()] if at else error)
     if unknown := _UNKNOWN.match(what):
         param = _join(where, unknown[1])
         return invalid(f"`{param}` is not a field this server knows", "unknown_parameter", param)
@@ -194,16 +208,17 @@ def _refusal(error: str) -> HubError:
         param = _join(where, missing[1])
         return invalid(f"`{param}` is missing", "missing_required_parameter", param)
     name = ["", *_NAME.findall(where)][-1]
-    hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+    hint = f"; {instead[name]}" if name in instead else ""
     if not hint and "Expected `null`" in what:
         hint = "; this server cannot honour it, leave it out"
     return invalid(f"`{where or 'the body'}`: {what}{hint}", "invalid_value", where or None)
 
 
 def _join(where: str, name: str) -> str:
-    return _clip(f"{where}.{name}" if where else name)
+    return clip(f"{where}.{name}" if where else name)
 
 
-def _clip(text: Any, limit: int = 200) -> str:
+def clip(text: Any, limit: int = 200) -> str:
+    """What a client sent, as far as it may stand in a message."""
     shown = "".join(c if c.isprintable() else "?" for c in str(text))
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"

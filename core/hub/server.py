@@ -15,17 +15,23 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from core.config import HubSection
 from core.hub.admin import AdminApi, Administration, check_peer
 from core.hub.admission import Admission
+from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
-from core.hub.chat import KEEP_ALIVE_S, STALL_S, Chat
+from core.hub.chat import Chat
+from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
+from core.hub.files import Files
 from core.hub.http_log import http_logger
+from core.hub.jail_call import JailCalls
 from core.hub.listening import Door
+from core.hub.messages import Messages
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
+from core.hub.sessions import Sessions
 from core.hub.tokens import Verifier
 from core.hub.turns import Starter, Turns
 from core.metrics import Metrics
-from core.sessions import SessionsService
+from core.sessions import Library, SessionsService
 
 _MAX_ADMIN_BODY_BYTES = 64 << 10
 _MAX_ADMIN_CONNECTIONS = 256
@@ -49,7 +55,9 @@ class HubParts:
     config: HubSection
     verifier: Verifier
     turns: Turns
+    calls: JailCalls
     sessions: SessionsService
+    library: Library
     agents: Agents
     metrics: Metrics
     administration: Administration
@@ -138,21 +146,30 @@ class HubServer:
 
     def _public_app(self) -> web.Application:
         parts = self._parts
-        chat = Chat(
-            parts.verifier,
+        delivery = Delivery(
             parts.agents,
             self._starter,
             parts.metrics,
             parts.stall_s,
             parts.keep_alive_s,
         )
+        chat = Chat(parts.verifier, delivery)
+        messages = Messages(parts.verifier, delivery)
         models = Models(parts.verifier, parts.agents)
         app = self._app(int(parts.config.max_body_bytes), admin=False)
         app.router.add_post("/v1/chat/completions", chat.completions)
+        app.router.add_post("/v1/messages", messages.create)
         cancel = Cancel(parts.verifier, self._starter)
         app.router.add_post("/v1/turns/{turn}/cancel", cancel.cancel)
         app.router.add_get("/v1/models", models.all)
         app.router.add_get("/v1/models/{name}", models.one)
+        files = Files(parts.verifier, parts.calls, int(parts.config.max_upload_bytes))
+        app.router.add_get("/v1/files", files.look, allow_head=False)
+        app.router.add_delete("/v1/files", files.delete)
+        app.router.add_get("/v1/files/content", files.download)
+        app.router.add_put("/v1/files/content", files.upload)
+        app.add_routes(Sessions(parts.verifier, parts.library).routes())
+        app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         self._add_health(app)
         return app
 

@@ -11,6 +11,7 @@ from core.hub.errors import HubError, invalid
 from core.vault.handle import UserHandle
 
 _BEARER = re.compile(r"bearer +([\x21-\x7e]{1,512}) *", re.IGNORECASE)
+_KEY = re.compile(r"([\x21-\x7e]{1,512})")
 _VERIFY_TIMEOUT_S = 10.0
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="certosa"'}
@@ -28,21 +29,23 @@ class Verifier(Protocol):
 
 
 async def authenticate(request: web.Request, verifier: Verifier) -> UserHandle:
-    """The user who made a request, or HubError 400, 401 or 503."""
-    headers = request.headers.getall("Authorization", [])
-    if len(headers) > 1:
-        # two layers could each believe another one of them
-        raise invalid("the Authorization header came more than once", "duplicate_header", "Authorization")
-    if not headers:
+    """The user who made a request, or HubError 400, 401 or 503.
+
+    The token is the bearer's, or stands in x-api-key, where Anthropic's clients put it.
+    """
+    bearer, key = _one(request, "Authorization"), _one(request, "x-api-key")
+    if bearer is None and key is None:
         raise HubError(
             401,
-            "no token: send the header `Authorization: Bearer TOKEN`"
-            " (an OpenAI client calls it api_key); `certosa token new USER` makes one",
+            "no token: send the header `Authorization: Bearer TOKEN`, or `x-api-key: TOKEN`"
+            " (OpenAI's and Anthropic's clients call it api_key); `certosa token new USER` makes one",
             "missing_token",
             headers=_CHALLENGE,
         )
-    match = _BEARER.fullmatch(headers[0])
-    handle = await _verify(verifier, match[1]) if match else None
+    found = _BEARER.fullmatch(bearer) if bearer is not None else _KEY.fullmatch(key or "")
+    if found is not None and bearer is not None and key not in (None, found[1]):
+        raise invalid("Authorization and x-api-key hold different tokens; send one", "duplicate_header")
+    handle = await _verify(verifier, found[1]) if found else None
     if handle is None:
         raise invalid_token()
     return handle
@@ -57,6 +60,14 @@ def invalid_token() -> HubError:
         "invalid_token",
         headers=_CHALLENGE,
     )
+
+
+def _one(request: web.Request, name: str) -> str | None:
+    found = request.headers.getall(name, [])
+    if len(found) > 1:
+        # two layers could each believe another one of them
+        raise invalid(f"the {name} header came more than once", "duplicate_header", name)
+    return found[0] if found else None
 
 
 async def _verify(verifier: Verifier, token: str) -> UserHandle | None:

@@ -23,6 +23,27 @@ class SessionBusy(SessionsError):
         self.session_id = session_id
 
 
+class NoSuchSession(SessionsError):
+    """This user has none of that id."""
+
+    def __init__(self) -> None:
+        super().__init__("you have no session of this id; GET /v1/sessions lists yours")
+
+
+class SessionExists(SessionsError):
+    """This user has one of that id already."""
+
+    def __init__(self) -> None:
+        super().__init__("you have a session of this id already: choose another")
+
+
+class SessionTooLong(SessionsError):
+    """More than may be copied at once."""
+
+    def __init__(self, messages: int, size_bytes: int) -> None:
+        super().__init__(f"a fork has at most {messages} messages and {size_bytes} bytes: fork earlier")
+
+
 class StorageError(SessionsError):
     """A database could not do what was asked; nothing of it was kept.
 

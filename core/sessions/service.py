@@ -4,9 +4,11 @@ No thread of its own: what takes time is done by the storage threads, which call
 """
 
 import asyncio
+import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -106,6 +108,16 @@ class SessionsService:
             ended(outcome)
 
         return OpenTurn(session, self._log(state.last_event + 1, writer, on_finish))
+
+    @contextmanager
+    def reserved(self, user: str, session_id: str) -> Iterator[None]:
+        """No turn begins in a session meanwhile. Raises SessionBusy where one runs."""
+        token = f"reserved_{secrets.token_hex(8)}"
+        self._occupy(user, session_id, token)
+        try:
+            yield
+        finally:
+            self._release(user, session_id, token)
 
     async def _begin(
         self, handle: UserHandle, session_id: str, turn: str, messages: Sequence[Message]

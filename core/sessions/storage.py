@@ -14,7 +14,6 @@ import contextlib
 import sqlite3
 import threading
 import time
-import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import structlog
 from core.errors import CoreError
 from core.sessions.database import Database
 from core.sessions.errors import StorageError
+from core.sessions.retention import Retention, shard_of
 from core.sessions.store import Outcome, UserStore
 from core.vault.handle import UserHandle
 from jail.wire.schema import Failure
@@ -77,11 +77,16 @@ class Storage:
     Args:
         directory: where ``<user>.db`` lie.
         threads: how many threads share the users.
+        keep_days: sessions that were not used for so long are deleted when their database is
+            opened, and daily, whether their user comes or not; 0: kept for ever.
     """
 
-    def __init__(self, directory: Path, threads: int) -> None:
+    def __init__(self, directory: Path, threads: int, keep_days: int = 0) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._threads = [_StorageThread(directory, number) for number in range(threads)]
+        self._threads = [
+            _StorageThread(directory, number, Retention(directory, number, threads, keep_days))
+            for number in range(threads)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -120,13 +125,14 @@ class Storage:
                 _log.error("storage_stop_timed_out", thread=thread.name)
 
     def _thread_of(self, user: str) -> "_StorageThread":
-        return self._threads[zlib.crc32(user.encode()) % len(self._threads)]
+        return self._threads[shard_of(user, len(self._threads))]
 
 
 class _StorageThread(threading.Thread):
-    def __init__(self, directory: Path, number: int) -> None:
+    def __init__(self, directory: Path, number: int, retention: Retention) -> None:
         super().__init__(name=f"storage-{number}", daemon=True)
         self._directory = directory
+        self._retention = retention
         self._woken = threading.Condition()
         self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
         self._finishing = False
@@ -168,18 +174,26 @@ class _StorageThread(threading.Thread):
             user, jobs = group
             if isinstance(jobs, _Removal):
                 self._remove(user, jobs)
-            else:
+            elif jobs:
                 self._carry_out(user, jobs)
+            if (due := self._retention.next_user()) is not None:
+                self._expire(due)
         while self._open:
             self._close(next(iter(self._open)))
 
     def _take(self) -> tuple[str, list[_Job] | _Removal] | None:
-        """The next user's group in turn; waits for one, None when there will be no more."""
+        """The next user's group in turn; waits for one, None when there will be no more.
+
+        An empty group says that it is time for what the rule of retention wants.
+        """
         with self._woken:
             while not self._waiting:
                 if self._finishing:
                     return None
-                self._woken.wait()
+                wait_s = self._retention.due_in_s()
+                if wait_s is not None and wait_s <= 0:
+                    return "", []
+                self._woken.wait(wait_s)
             user, waiting = self._waiting.popitem(last=False)
             group: list[_Job] = []
             removal: _Removal | None = None
@@ -206,6 +220,7 @@ class _StorageThread(threading.Thread):
             execute(f"PRAGMA synchronous={level}")
             execute("BEGIN IMMEDIATE")
             if user not in self._recovered:
+                self._retention.apply(user, database.connection)
                 self._recover(database.bind(jobs[0].handle))
             answers = [self._one(database, job) for job in jobs]
             execute("COMMIT")
@@ -256,6 +271,19 @@ class _StorageThread(threading.Thread):
         turns = store.interrupt_turns(INTERRUPTED, int(time.time()))
         if turns:
             _log.warning("turns_interrupted", user=store.handle.user, turns=len(turns))
+
+    def _expire(self, user: str) -> None:
+        """Apply the rule to a user's database, if it is still there."""
+        if not (self._directory / f"{user}.db").exists():
+            return
+        try:
+            connection = self._database(user).connection
+            connection.execute("BEGIN IMMEDIATE")
+            self._retention.apply(user, connection)
+            connection.execute("COMMIT")
+        except (sqlite3.Error, CoreError) as error:
+            self._close(user)
+            _log.error("retention_failed", user=user, error=str(error))
 
     def _close(self, user: str) -> None:
         database = self._open.pop(user, None)

@@ -107,8 +107,8 @@ class UserStore:
 
     def __init__(self, connection: sqlite3.Connection, handle: UserHandle) -> None:
         self.handle = handle
+        self.connection = connection
         self._execute = connection.execute
-        self._connection = connection
         self._check_owner()
 
     def _check_owner(self) -> None:
@@ -260,7 +260,7 @@ class UserStore:
 
     def append_events(self, session: str, events: Sequence[EventRecord]) -> None:
         """Add events, whose ids only grow."""
-        self._connection.executemany(
+        self.connection.executemany(
             "INSERT INTO events (session, id, turn, created_s, bytes, sealed) VALUES (?,?,?,?,?,?)",
             [
                 (session, e.id, e.turn, e.created_s, len(e.data),

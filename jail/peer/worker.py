@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 from functools import partial
+from typing import TYPE_CHECKING
 
 from jail.peer.children import Children
 from jail.peer.edge import Edge
@@ -22,7 +23,22 @@ from jail.peer.tools.base import Surroundings
 from jail.peer.turn import Turn
 from jail.wire.connection import Asked, Connection
 from jail.wire.errors import PeerFault
-from jail.wire.schema import Done, Drain, Failure, LogLine, Ping, TurnStart
+from jail.wire.schema import (
+    Done,
+    Drain,
+    Failure,
+    FileDelete,
+    FileList,
+    FileRead,
+    FileStat,
+    FileWrite,
+    LogLine,
+    Ping,
+    TurnStart,
+)
+
+if TYPE_CHECKING:
+    from jail.peer.files import Files
 
 EXIT_DRAINED = 0
 EXIT_PEER_GONE = 3
@@ -64,6 +80,7 @@ class _Worker:
         self._queues: dict[int, ItemQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._drains: list[int] = []
+        self._files: Files | None = None
         self._edge: Edge
 
     async def run(self, listen_fd: int) -> int:
@@ -84,6 +101,8 @@ class _Worker:
         finally:
             handshake.cancel()
             self._children.kill_all()
+            if self._files is not None:
+                self._files.close()
             for task in self._tasks:
                 task.cancel()
         port.close(_DRAIN_LINGER_MS if code == EXIT_DRAINED else 0)
@@ -119,16 +138,30 @@ class _Worker:
                 self._finish_drain()
             case TurnStart() as start:
                 self._start_turn(asked.id, start)
+            case (FileList() | FileStat() | FileRead() | FileWrite() | FileDelete()) as body:
+                self._serve_file().serve(asked.id, body)
+
+    def _serve_file(self) -> "Files":
+        """Made for the first such request: most workers have none, and each is to be small."""
+        if self._files is None:
+            from jail.peer.files import Files
+
+            self._files = Files(self._loop, self._home, self._edge, self._finish_drain)
+        return self._files
 
     def on_credit(self, request_id: int) -> None:
         """Send what waited for it."""
         if (items := self._queues.get(request_id)) is not None:
             items.pump()
+        elif self._files is not None:
+            self._files.on_credit(request_id)
 
     def on_cancel(self, request_id: int) -> None:
-        """End a turn; anything else is answered soon anyway."""
+        """End a turn or a file's transfer; anything else is answered soon anyway."""
         if (turn := self._turns.get(request_id)) is not None:
             turn.cancel()
+        elif self._files is not None:
+            self._files.on_cancel(request_id)
 
     def _start_turn(self, request_id: int, start: TurnStart) -> None:
         if self._drains:
@@ -168,7 +201,7 @@ class _Worker:
             await self._edge.ask(LogLine(turn, "error", "turn_crashed", detail), _LOG_S)
 
     def _finish_drain(self) -> None:
-        if self._drains and not self._turns:
+        if self._drains and not self._turns and not (self._files is not None and self._files.busy):
             for request_id in self._drains:
                 self._edge.reply(request_id, Done())
             self._end(EXIT_DRAINED)

@@ -244,6 +244,90 @@ class Ping(ToJail, frozen=True, tag="ping"):
     """Are you there? Reply: Done."""
 
 
+Path = Annotated[str, Meta(min_length=1, max_length=4_096)]
+"""A path as the worker resolves it: relative to the user's home. Nothing outside resolves it.
+
+Spelled as :mod:`jail.wire.paths` says."""
+Mark = Annotated[str, Meta(pattern=r"^[0-9a-f-]{0,80}\Z")]
+"""Differs whenever a file's content may; "" where nobody asked."""
+Chunk = Annotated[bytes, Meta(max_length=262_144)]
+UploadId = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
+
+
+class FileList(ToJail, frozen=True, tag="file.list"):
+    """List a directory. Items: FileEntries; reply: Done."""
+
+    path: Path
+
+
+class FileStat(ToJail, frozen=True, tag="file.stat"):
+    """What lies at a path. Reply: FileInfo."""
+
+    path: Path
+
+
+class FileRead(ToJail, frozen=True, tag="file.read"):
+    """Read ``length`` bytes (None: to the end) from ``offset``. Items: FileChunk; reply: FileInfo.
+
+    With ``mark`` only the file that still has it is read; another is ``invalid``.
+    """
+
+    path: Path
+    offset: Count = 0
+    length: Count | None = None
+    mark: Mark = ""
+
+
+class FileWrite(ToJail, frozen=True, tag="file.write"):
+    """A chunk of an upload, in order. With ``last`` the whole becomes the file, atomically.
+
+    Reply: Done. The old file or the new one stands at ``path``, never a part. An upload that is
+    not continued for some minutes is forgotten, and so is, at once, one that is to be dropped.
+    """
+
+    path: Path
+    upload: UploadId
+    offset: Count
+    data: Chunk
+    last: bool
+    drop: bool = False
+
+
+class FileDelete(ToJail, frozen=True, tag="file.delete"):
+    """Delete a file, or with ``recursive`` a directory and all in it. Reply: Done."""
+
+    path: Path
+    recursive: bool = False
+
+
+class FileInfo(Body, frozen=True):
+    """What lies at a path; ``modified_s`` is Unix time."""
+
+    kind: Literal["file", "directory", "link", "other"]
+    size_bytes: Count
+    modified_s: Count
+    mark: Mark = ""
+
+
+class FileEntry(Body, frozen=True):
+    """One entry of a directory."""
+
+    name: Annotated[str, Meta(max_length=1_024)]
+    info: FileInfo
+
+
+class FileEntries(Body, frozen=True):
+    """Some entries of a directory; as many items as it takes."""
+
+    entries: Annotated[tuple[FileEntry, ...], Meta(max_length=256)]
+
+
+class FileChunk(Body, frozen=True):
+    """Bytes of a file, in order."""
+
+    data: Chunk
+
+
 class Delta(Body, frozen=True, tag="delta"):
     """A piece of the answer, or of the model's reasoning, for the client."""
 
@@ -315,6 +399,11 @@ FROM_JAIL = _by_tag(
 )
 TO_JAIL = _by_tag(
     Verb(TurnStart, TurnItem, TurnEnd),
+    Verb(FileList, FileEntries, Done),
+    Verb(FileStat, None, FileInfo),
+    Verb(FileRead, FileChunk, FileInfo),
+    Verb(FileWrite, None, Done),
+    Verb(FileDelete, None, Done),
     Verb(Drain, None, Done),
     Verb(Ping, None, Done),
 )
@@ -325,14 +414,14 @@ RESERVED_FROM_JAIL = frozenset({
     "doc.open", "agent.ask", "mcp.list", "mcp.call", "skill.call", "approval.ask",
 })  # fmt: skip
 RESERVED_TO_JAIL = frozenset({
-    "tick", "tool.call", "file.list", "file.read", "file.write", "file.delete", "skill.reload",
+    "tick", "tool.call", "skill.reload",
     "approval.answer",
 })  # fmt: skip
 
 
 def to_wire(body: Body) -> Any:
     """A struct as the builtin objects that a frame's body is made of."""
-    return msgspec.to_builtins(body)
+    return msgspec.to_builtins(body, builtin_types=(bytes,))
 
 
 def from_wire(raw: Any, kind: Any) -> Any:

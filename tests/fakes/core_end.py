@@ -102,6 +102,7 @@ class CoreEnd:
         self.software = ""
         self.turns: dict[int, TurnLog] = {}
         self.closed_requests: dict[int, Any] = {}
+        self.items: dict[int, list[Any]] = {}
         self.ended = False
         self._zmtp = Zmtp(MAX_FRAME_BYTES)
         self.connection = Connection("core", 0.0, 1e9)
@@ -200,7 +201,8 @@ class CoreEnd:
             case Asked():
                 self._serve(event.id, event.body)
             case ItemCame(id=request_id, body=body):
-                self.turns[request_id].items.append(body)
+                log = self.turns.get(request_id)
+                (log.items if log else self.items.setdefault(request_id, [])).append(body)
                 if self.grants:
                     self.send(self.connection.grant(request_id, 1))
             case Replied(id=request_id, body=body):

@@ -11,8 +11,9 @@ from core.config import Config, HubSection, ProviderSection, SessionsSection
 from core.egress.messages import TokenInfo
 from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
 from core.metrics import Metrics
-from core.sessions import SessionsService, Storage
+from core.sessions import Library, SessionsService, Storage
 from core.users import User
+from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
 from tests.fakes.token_book import TokenBook
 
@@ -56,6 +57,13 @@ class FakeAdministration:
         if self.tokens.pop(token_id, None) is None:
             raise AdministrationError("not_found", f"there is no token {token_id}")
 
+    async def test_provider(self, name: str, model: str) -> dict[str, Any]:
+        if name != "local":
+            raise AdministrationError("invalid", f"the running server has no provider {name!r} to test")
+        return {
+            "models": ["m1"], "models_error": "", "model": model or "m1", "chat_error": "", "answer_s": 0.1
+        }  # fmt: skip
+
     async def status(self) -> dict[str, Any]:
         return {"users": len(self.users)}
 
@@ -78,6 +86,7 @@ class HubProcess:
             hub=HubSection(**hub), providers={"local": ProviderSection(base_url="http://x/v1")}
         )
         self.turns = ScriptedTurns()
+        self.calls = HomeCalls(self.users_dir)
         self.book = TokenBook()
         self.metrics = Metrics()
         self.administration = FakeAdministration()
@@ -111,6 +120,7 @@ class HubProcess:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(WAIT_S)
         self.loop.close()
+        self.calls.close()
         self.storage.stop()
 
     def write_agent(self, user: str, name: str, text: str) -> Path:
@@ -138,7 +148,9 @@ class HubProcess:
             config=self.config.hub,
             verifier=self.book,
             turns=self.turns,
+            calls=self.calls,
             sessions=self.sessions,
+            library=Library(self.storage, self.sessions),
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,

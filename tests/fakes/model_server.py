@@ -1,4 +1,4 @@
-"""A model server that answers on purpose: OpenAI's wire format over a real loopback socket.
+"""A model server that answers on purpose: OpenAI's and Anthropic's wire formats over a real socket.
 
 In a test with an event loop:
 
@@ -11,7 +11,8 @@ in a test without one, :func:`running_model_server`; as a program
 
 which prints its base URL as the first line. Scripts are used up in order; without one the model's
 name decides: ``pace-RATE-TOKENS`` streams TOKENS tokens at RATE a second, ``bad-NAME`` misbehaves as
-NAME (see :data:`Misbehaviour`), any other answers "You said: ..." from the last user message.
+NAME (see :data:`tests.fakes.model_script.Misbehaviour`), any other answers "You said: ..." from the
+last user message.
 """
 
 import argparse
@@ -23,54 +24,16 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, get_args
 
 from aiohttp import web
 
-Misbehaviour = Literal[
-    "not_json",  # an event that is not JSON
-    "wrong_shape",  # JSON of other types
-    "error_event",  # an error object in mid-stream
-    "stall",  # some tokens, then silence
-    "cut",  # some tokens, then the end of the body, with no finish reason and no [DONE]
-    "reset",  # some tokens, then the connection is gone in mid-chunk
-    "endless",  # tokens for ever
-    "huge_line",  # one line without an end
-    "trickle",  # comment lines for ever, no event
-    "gzip_bomb",  # a compressed answer of 64 MB of zeros
-    "slow_headers",  # no answer at all for a long time
-    "html",  # 200 with a web page
-    "redirect",  # 307 to itself
-    "plain_json",  # 200 with a whole completion, not streamed
-    "no_done",  # a finish reason, then the end without [DONE]
-    "hang_after_finish",  # a finish reason, then silence
-]
+from tests.fakes import anthropic_format
+from tests.fakes.model_script import Call, Misbehaviour, Script
+from tests.fakes.model_script import tokens as split
 
-
-@dataclass(frozen=True)
-class Call:
-    """A tool call to make; ``id`` or ``name`` may be None, which leaves the field out."""
-
-    name: str | None
-    arguments: str
-    id: str | None = "call_fake"
-
-
-@dataclass(frozen=True)
-class Script:
-    """What one request is answered with."""
-
-    text: str = ""
-    reasoning: str = ""
-    calls: tuple[Call, ...] = ()
-    finish: str | None = None
-    rate_per_s: float = 0.0  # 0: as fast as the client takes
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    error_body: str = ""
-    misbehave: Misbehaviour | None = None
-    raw_events: tuple[str, ...] = ()  # sent as they are, instead of all else
+__all__ = ["Call", "FakeModelServer", "Misbehaviour", "Recorded", "Script", "running_model_server"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +54,8 @@ class FakeModelServer:
         self.left = threading.Semaphore(0)
         """Released each time a client went away before its answer was whole; a new one from ``say``."""
         self.bytes_sent = 0
+        self.models: Any = {"object": "list", "data": [{"id": "m1", "object": "model"}, {"id": "m2"}]}
+        """What GET /v1/models answers, as JSON; a web.Response is sent as it is."""
         self._scripts: deque[Script] = deque()
         self._default = (rate_per_s, tokens)
         self._runner: web.AppRunner | None = None
@@ -110,6 +75,8 @@ class FakeModelServer:
         """Listen on 127.0.0.1; ``url`` is then the base URL, up to and with /v1."""
         app = web.Application(client_max_size=16 << 20)
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/messages", self._chat)
+        app.router.add_get("/v1/models", self._list_models)
         if not self._keep_alive:
             app.on_response_prepare.append(_close_after)
         # a client that leaves cancels its handler: that is how its leaving is seen
@@ -132,6 +99,10 @@ class FakeModelServer:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+    async def _list_models(self, request: web.Request) -> web.Response:
+        self.requests.append(Recorded(request.path, dict(request.headers), None))
+        return self.models if isinstance(self.models, web.Response) else web.json_response(self.models)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -158,16 +129,19 @@ class FakeModelServer:
         if tokens:
             return Script(text="tok " * tokens, rate_per_s=rate_per_s)
         said = next((m["content"] for m in reversed(body["messages"]) if m["role"] == "user"), "")
+        if isinstance(said, list):
+            said = "".join(block.get("text", "") for block in said)
         return Script(text=f"You said: {said}", rate_per_s=rate_per_s)
 
     async def _answer(self, request: web.Request, script: Script, body: Any) -> web.StreamResponse:
-        special = await self._unstreamed(request, script)
+        special = await self._unstreamed(request, script, bool(body.get("stream")))
         if special is not None:
             return special
         headers = {"Content-Type": "text/event-stream", **script.headers}
         response = web.StreamResponse(status=200, headers=headers)
         await response.prepare(request)
-        async for data in self._events(script, body):
+        events = self._messages_events if _anthropic(request) else self._events
+        async for data in events(script, body):
             self.bytes_sent += len(data)
             await response.write(data)
         if script.misbehave in ("stall", "hang_after_finish"):
@@ -177,7 +151,9 @@ class FakeModelServer:
             request.transport.abort()
         return response
 
-    async def _unstreamed(self, request: web.Request, script: Script) -> web.StreamResponse | None:
+    async def _unstreamed(
+        self, request: web.Request, script: Script, streamed: bool
+    ) -> web.StreamResponse | None:
         if script.status != 200:
             return web.Response(status=script.status, headers=script.headers, body=script.error_body.encode())
         if script.misbehave == "slow_headers":
@@ -191,6 +167,8 @@ class FakeModelServer:
             bomb = gzip.compress(b"data: " + bytes(64 << 20), 1)
             headers = {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"}
             return web.Response(body=bomb, headers=headers)
+        if _anthropic(request) and (script.misbehave == "plain_json" or not streamed):
+            return web.json_response(anthropic_format.whole(script, "fake"))
         if script.misbehave == "plain_json":
             return web.json_response(_whole(script))
         return None
@@ -217,16 +195,34 @@ class FakeModelServer:
         yield _event(model, {"index": 0, "delta": {}, "finish_reason": finish})
         if script.misbehave in ("no_done", "hang_after_finish"):
             return
-        usage = {"prompt_tokens": 7, "completion_tokens": len(_tokens(script.text))}
+        usage = {"prompt_tokens": 7, "completion_tokens": len(split(script.text))}
         yield _data({"object": "chat.completion.chunk", "choices": [], "usage": usage})
         yield b"data: [DONE]\n\n"
+
+    async def _messages_events(self, script: Script, body: Any) -> AsyncIterator[bytes]:
+        if script.raw_events:
+            for raw in script.raw_events:
+                yield raw.encode()
+            return
+        model = str(body.get("model", ""))
+        async for data in anthropic_format.events(script, model):
+            yield data
+        if script.misbehave in ("stall", "cut", "reset"):
+            return
+        if script.misbehave in ("endless", "huge_line", "trickle"):
+            async for data in self._for_ever(script.misbehave, model):
+                ping = anthropic_format.event({"type": "ping"})
+                piece = anthropic_format.endless_piece()
+                yield {"endless": piece, "trickle": data + ping}.get(script.misbehave, data)
+        for data in anthropic_format.closing(script):
+            yield data
 
     async def _choices(self, script: Script) -> AsyncIterator[dict[str, Any]]:
         yield {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         for key, text in (("reasoning_content", script.reasoning), ("content", script.text)):
-            for token in _tokens(text):
+            for token in split(text):
                 yield {"index": 0, "delta": {key: token}, "finish_reason": None}
                 if script.rate_per_s:
                     due_s += 1 / script.rate_per_s
@@ -255,11 +251,11 @@ _BAD_EVENTS = {
 
 async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
     response.force_close()
-    response.headers["Connection"] = "close"  # aiohttp has settled that header before it asks us
+    response.headers["Connection"] = "close"  # said as well: a client would use it for its next request
 
 
-def _tokens(text: str) -> list[str]:
-    return re.findall(r"\S+\s*|\s+", text)
+def _anthropic(request: web.Request) -> bool:
+    return request.path.endswith("/messages")
 
 
 def _data(value: Any) -> bytes:
@@ -298,7 +294,7 @@ def _whole(script: Script) -> dict[str, Any]:
     return {
         "object": "chat.completion",
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-        "usage": {"prompt_tokens": 7, "completion_tokens": len(_tokens(script.text))},
+        "usage": {"prompt_tokens": 7, "completion_tokens": len(split(script.text))},
     }
 
 

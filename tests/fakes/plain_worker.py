@@ -58,7 +58,7 @@ class PlainWorker:
     ) -> None:
         self.said = ""
         self.home = directory / "home"
-        self.home.mkdir()
+        self.home.mkdir(exist_ok=True)
         path = str(directory / "edge")
         environment = {
             "HOME": str(self.home),

@@ -47,7 +47,7 @@ UNATTACKED = "import core.serve; core.serve._attack_first = lambda *_: None"
 
 def with_model(url: str) -> dict[str, dict[str, Any]]:
     """A configuration with a model server as provider ``fake``."""
-    limits = {"connect_s": 1.0, "first_byte_s": STALL_S, "idle_s": STALL_S}
+    limits = {"connect_s": 1.0, "first_byte_s": STALL_S, "idle_s": STALL_S, "retries": 0}
     return {"providers.fake": {"base_url": url, **limits}}
 
 

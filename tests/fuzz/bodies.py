@@ -15,6 +15,8 @@ _SHAPED = {
     "^[A-Za-z0-9]": ("a", "run_command", "a/b:c.d-e"),
     "^turn_": TURNS,
     "^[a-z][a-z0-9_]": ("something_happened", "x"),
+    "^[0-9a-f-]{0,": ("", "0-1f-a"),
+    "^[0-9a-f]{16}": ("1" * 16, "2" * 16),
 }
 _JUNK: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**53 + 1, 2**64 - 1, -(2**63), 0.5, 1e308, "", CANARY, CANARY + "'`\n\x00",
@@ -47,6 +49,8 @@ def _value(choices: Choices, kind: inspect.Type) -> Any:
             return [_value(choices, item) for _ in range(count)]
         case inspect.StrType():
             return _text(choices, kind)
+        case inspect.BytesType(max_length=most):
+            return choices.one((b"", CANARY.encode(), CANARY.encode() * choices.byte()))[:most]
         case inspect.IntType(ge=low, le=high):
             return choices.one((low or 0, high or 9, min((low or 0) + 1, high or 9)))
         case inspect.FloatType(ge=low, le=high):
@@ -72,7 +76,7 @@ def _text(choices: Choices, kind: inspect.StrType) -> str:
     if kind.pattern is not None:
         return choices.one(next(v for k, v in _SHAPED.items() if kind.pattern.startswith(k)))
     text = choices.one(("", CANARY, "{}", "é\U0001f600" * 8, CANARY * choices.byte()))
-    return text[: kind.max_length]
+    return text[: kind.max_length] or "x" * (kind.min_length or 0)
 
 
 def mutated(choices: Choices, raw: Any) -> Any:

@@ -235,7 +235,7 @@ def test_a_line_longer_than_the_parsers_limit_is_a_broken_stream() -> None:
 
 @pytest.mark.parametrize("how", ["no_done", "hang_after_finish", "plain_json"])
 def test_what_can_be_understood_is_accepted(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.egress.openai._AFTER_FINISH_S", 0.1)
+    monkeypatch.setattr("core.egress.model_server._AFTER_FINISH_S", 0.1)
     outcome, kept, _ = _run(Script(text="all is well", misbehave=how))
     assert isinstance(outcome, ChatEnd)
     assert outcome.finish == "stop"

@@ -40,7 +40,7 @@ KEY = "sk-canary-0123456789abcdefghij"
 def _config(url: str = "http://127.0.0.1:1/v1", **limits: Any) -> Config:
     return Config(
         server=ServerSection(log_level="debug"),
-        providers={"acme": ProviderSection(base_url=url, **limits)},
+        providers={"acme": ProviderSection(base_url=url, **{"retries": 0, **limits})},
     )
 
 

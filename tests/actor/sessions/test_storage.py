@@ -87,7 +87,7 @@ def test_what_is_asked_for_one_user_happens_in_order_and_in_groups(
     for number in range(100):
         storage.submit(ALICE, add(str(number)), answers, answers)
     commits: list[str] = []
-    do_trace = lambda store: store._connection.set_trace_callback(  # noqa: E731
+    do_trace = lambda store: store.connection.set_trace_callback(  # noqa: E731
         lambda sql: commits.append(sql) if sql == "COMMIT" else None
     )
     storage.submit(ALICE, do_trace, answers, answers)

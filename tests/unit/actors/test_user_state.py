@@ -6,7 +6,21 @@ from typing import Any
 
 import pytest
 
-from actors.instructions import Append, Cancel, Credit, Finish, Gone, Kill, Launch, Note, Send, Serve
+from actors.calls import CallSpec
+from actors.instructions import (
+    Append,
+    CallEnd,
+    CallItem,
+    Cancel,
+    Credit,
+    Finish,
+    Gone,
+    Kill,
+    Launch,
+    Note,
+    Send,
+    Serve,
+)
 from actors.service import Mode, TurnSpec
 from actors.user_state import UserState
 from jail.wire.connection import Asked, CancelCame, Connection, Failed, Replied
@@ -19,6 +33,9 @@ from jail.wire.schema import (
     Done,
     Drain,
     Failure,
+    FileChunk,
+    FileInfo,
+    FileRead,
     Limits,
     LogLine,
     Message,
@@ -61,6 +78,10 @@ class House:
                     sink.append(item, lambda: None)
                     rest.append(instruction)
                 case Finish(sink, outcome):
+                    sink.finish(outcome)
+                case CallItem(sink, body):
+                    sink.item(body)
+                case CallEnd(sink, outcome):
                     sink.finish(outcome)
                 case Note():
                     pass
@@ -370,3 +391,106 @@ def test_a_frame_that_names_a_user_a_session_or_a_skill_is_a_fault(
     house.warm(house.spec())
     body = {**to_wire(chat()), **extra}
     assert house.says(encode_frame(Kind.REQUEST, 1, body)) == [Kill(1, "fault_schema")]
+
+
+# ---- calls: what core asks beside turns -------------------------------------------------------------
+
+
+class KeptCall:
+    """A call's sink that remembers."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.outcomes: list[Any] = []
+
+    def item(self, body: Any) -> None:
+        self.items.append(body)
+
+    def finish(self, outcome: Any) -> None:
+        self.outcomes.append(outcome)
+
+
+def call(body: Any = None, timeout_s: float = 10.0) -> tuple[CallSpec, KeptCall]:
+    sink = KeptCall()
+    return CallSpec(FakeHandle("alice"), body or FileRead("notes.txt"), sink, timeout_s), sink
+
+
+def ready(house: House) -> None:
+    request = house.warm(house.spec())
+    house.says(house.worker.reply(request, TurnEnd("stop")))
+
+
+def test_a_call_starts_a_cold_jail_and_is_answered_item_by_item(house: House) -> None:
+    spec, sink = call()
+    assert house.do(house.state.start_call(spec, house.now_s)) == [Launch(1)]
+    house.says(house.worker.hello("test"))
+    asked = house.last()
+    assert asked.body == FileRead("notes.txt")
+    for _ in range(16):
+        house.says(house.worker.item(asked.id, FileChunk(b"x")))
+    assert house.worker.credit(asked.id) == 0
+    house.do(house.state.grant_call(spec.name, 4))
+    assert house.worker.credit(asked.id) == 4
+    info = FileInfo("file", 16, 0)
+    house.says(house.worker.reply(asked.id, info))
+    assert sink.items == [FileChunk(b"x")] * 16
+    assert sink.outcomes == [info]
+
+
+def test_a_running_call_keeps_the_jail_from_being_idle(house: House) -> None:
+    ready(house)
+    spec, sink = call(timeout_s=10_000)
+    house.do(house.state.start_call(spec, house.now_s))
+    house.now_s += 601
+    assert house.do(house.state.tick(house.now_s)) == []
+    house.says(house.worker.error(house.last().id, "not_found", "no such file"))
+    assert sink.outcomes == [Failure("not_found", "no such file")]
+    house.now_s += 601
+    house.do(house.state.tick(house.now_s))
+    assert house.last().verb == "drain"
+
+
+def test_a_call_past_its_time_fails_and_is_cancelled(house: House) -> None:
+    ready(house)
+    spec, sink = call()
+    house.do(house.state.start_call(spec, house.now_s))
+    asked = house.last()
+    house.now_s += 10.1
+    house.do(house.state.tick(house.now_s))
+    assert house.last() == CancelCame(asked.id)
+    assert [o.code for o in sink.outcomes] == ["timeout"]
+    house.says(house.worker.error(asked.id, "cancelled", "stopped"))
+    assert len(sink.outcomes) == 1
+
+
+def test_a_cancelled_call_ends_at_once_and_a_jail_that_dies_fails_the_rest(house: House) -> None:
+    ready(house)
+    (first, gone), (second, lost) = call(), call()
+    for spec in (first, second):
+        house.do(house.state.start_call(spec, house.now_s))
+    house.do(house.state.cancel_call(first.name, house.now_s))
+    house.do(house.state.jail_closed(1, None, house.now_s))
+    assert [o.code for o in gone.outcomes] == ["cancelled"]
+    assert [o.code for o in lost.outcomes] == ["worker"]
+
+
+def test_a_worker_that_never_closes_cancelled_calls_is_not_asked_without_end(house: House) -> None:
+    ready(house)
+    refused = 0
+    for _ in range(200):
+        spec, sink = call()
+        house.do(house.state.start_call(spec, house.now_s))
+        house.do(house.state.cancel_call(spec.name, house.now_s))
+        refused += sink.outcomes[0].code == "overloaded"
+    assert refused == 200 - 64
+
+
+def test_calls_end_when_the_server_stops_or_no_jail_can_be_had(house: House) -> None:
+    spec, sink = call()
+    house.do(house.state.start_call(spec, house.now_s))
+    house.do(house.state.jail_failed(1, "no namespaces", house.now_s))
+    assert "no namespaces" in sink.outcomes[0].message
+    house.do(house.state.leave(house.now_s))
+    late, told = call()
+    house.do(house.state.start_call(late, house.now_s))
+    assert [o.code for o in told.outcomes] == ["unavailable"]

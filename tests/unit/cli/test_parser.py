@@ -20,6 +20,10 @@ COMMANDS = [
     "token list",
     "token list alice",
     "token revoke tok_1",
+    "provider add x --preset ollama --kind openai --base-url http://h/v1 --users a,b --fallback p/m --no-key",
+    "provider list --json",
+    "provider test x --model m",
+    "provider remove x",
     "config check",
     "config show --json",
 ]

@@ -1,0 +1,49 @@
+"""The providers that a configuration names, each on its terms, with its fallbacks behind it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from core.config import Config, ProviderSection
+from core.egress.anthropic import AnthropicProvider
+from core.egress.builtin import BuiltinProvider
+from core.egress.fallbacks import Fallback, WithFallbacks
+from core.egress.model_server import ModelServer
+from core.egress.openai import OpenAiProvider
+from core.egress.providers import Provider
+from core.egress.secret import Secret, Striker
+from core.egress.upstream import Terms, Upstream
+
+
+class Registry(NamedTuple):
+    """All providers by name: as chats use them, ``builtin`` too, and the bare servers, for tests."""
+
+    chat: dict[str, Provider]
+    servers: dict[str, ModelServer]
+
+
+def make_providers(config: Config, keys: Mapping[str, Secret], striker: Striker) -> Registry:
+    """Make them within a running event loop; those of ``chat`` are to be closed by the caller."""
+    servers = {
+        name: _server(name, section, keys.get(name), striker) for name, section in config.providers.items()
+    }
+    single: dict[str, Provider] = {
+        name: Upstream(name, servers[name], Terms.of(section)) for name, section in config.providers.items()
+    }
+    single["builtin"] = BuiltinProvider()
+    found = dict(single)
+    for name, section in config.providers.items():
+        if section.fallbacks:
+            behind = [_fallback(at, single) for at in section.fallbacks]
+            found[name] = WithFallbacks(name, single[name], behind)
+    return Registry(found, servers)
+
+
+def _server(name: str, section: ProviderSection, key: Secret | None, striker: Striker) -> ModelServer:
+    kind = AnthropicProvider if section.kind == "anthropic" else OpenAiProvider
+    return kind(name, section, key, striker)
+
+
+def _fallback(at: str, providers: Mapping[str, Provider]) -> Fallback:
+    """PROVIDER/MODEL, which the configuration was checked for."""
+    name, _, model = at.partition("/")
+    return Fallback(name, providers[name], model)

@@ -1,0 +1,220 @@
+"""A turn for a client: started, its log followed, its events sent in the shape the client speaks."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+
+from core.hub.agents import AgentFileError, Agents, NoSuchAgent
+from core.hub.errors import HubError, from_failure, invalid
+from core.hub.turns import RunningTurn, Starter
+from core.metrics import Metrics
+from core.sessions import Behind, Finished, LogEvent
+from core.vault.handle import UserHandle
+from jail.wire.schema import Agent, Delta, Failure, Message, Sampling, ToolStarted, TurnEnd
+
+TURN_HEADER = "X-Certosa-Turn"
+
+KEEP_ALIVE_S = 15.0
+STALL_S = 30.0
+"""How long a client may leave what it was sent unread."""
+_BACKSTOP_S = 120.0
+"""Past a turn's own time limit: the user's actor should have ended it long ago."""
+_MAX_ANSWER_CHARS = 16 << 20
+
+
+class ClientStalled(ConnectionError):
+    """The client doesn't read."""
+
+
+class Shape(Protocol):
+    """How one answer looks, in the words of one API."""
+
+    def whole(self, text: str, end: TurnEnd) -> bytes:
+        """An answer that isn't streamed, as JSON."""
+        ...
+
+    def chunks(self, events: Iterable[LogEvent]) -> bytes:
+        """Some events of a stream. May be empty."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """What tells a client of a silent stream that it goes on."""
+        ...
+
+    def last(self, end: TurnEnd) -> bytes:
+        """What closes a stream that ended well."""
+        ...
+
+    def failed(self, error: HubError) -> bytes:
+        """What closes a stream that has begun and failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client asked for.
+
+    ``shape`` makes the answer's shape from the turn's id; ``asked_s`` is when the request came
+    (monotonic, in seconds).
+    """
+
+    handle: UserHandle
+    agent: str
+    messages: list[Message]
+    session_id: str | None
+    sampling: Sampling
+    stream: bool
+    shape: Callable[[str], Shape]
+    asked_s: float
+
+
+class Delivery:
+    """Used on the hub's loop.
+
+    Args:
+        stall_s: how long a write to a client may wait (in seconds).
+        keep_alive_s: a stream that is silent so long gets a sign of life (in seconds).
+    """
+
+    def __init__(
+        self,
+        agents: Agents,
+        starter: Starter,
+        metrics: Metrics,
+        stall_s: float = STALL_S,
+        keep_alive_s: float = KEEP_ALIVE_S,
+    ) -> None:
+        self._agents = agents
+        self._starter = starter
+        self._metrics = metrics
+        self._stall_s = stall_s
+        self._keep_alive_s = keep_alive_s
+
+    async def deliver(self, request: web.Request, wanted: Wanted) -> web.StreamResponse:
+        """Run a turn and answer with it; raises HubError until a stream has begun."""
+        agent = self._agent(wanted.handle.user, wanted.agent)
+        turn = await self._starter.start(
+            wanted.handle, agent, wanted.messages, wanted.session_id, wanted.sampling, wanted.asked_s
+        )
+        try:
+            answer = wanted.shape(turn.id)
+            if wanted.stream:
+                return await self._stream(request, agent, turn, answer, wanted.asked_s)
+            return await self._whole(agent, turn, answer, wanted.asked_s)
+        finally:
+            # the client left, stopped reading, or we failed: its own turn has nobody to go on for
+            if not turn.kept:
+                self._starter.cancel(turn)
+
+    def _agent(self, user: str, name: str) -> Agent:
+        try:
+            return self._agents.get(user, name)
+        except NoSuchAgent as error:
+            raise HubError(404, str(error), "model_not_found", param="model") from None
+        except AgentFileError as error:
+            raise invalid(str(error), "invalid_agent", "model") from None
+
+    async def _whole(self, agent: Agent, turn: RunningTurn, answer: Shape, asked_s: float) -> web.Response:
+        text: list[str] = []
+        size, acted = 0, turn.kept
+        async with aclosing(turn.log.watch(idle_s=self._keep_alive_s)) as found:
+            async for batch in found:
+                if isinstance(batch, Finished):
+                    if isinstance(batch.outcome, Failure):
+                        raise from_failure(batch.outcome, acted)
+                    body = answer.whole("".join(text), batch.outcome)
+                    return web.Response(body=body, content_type="application/json", headers=_headers(turn))
+                if isinstance(batch, Behind):
+                    break
+                for event in batch:
+                    acted = acted or isinstance(event.item, ToolStarted)
+                    if isinstance(event.item, Delta) and event.item.text:
+                        if not text:
+                            self._metrics.first_token(time.monotonic() - asked_s)
+                        text.append(event.item.text)
+                        size += len(event.item.text)
+                if size > _MAX_ANSWER_CHARS:
+                    raise HubError(
+                        400, "the answer is too long to be sent at once: use stream", "limit",
+                        headers={"x-should-retry": "false"},
+                    )  # fmt: skip
+                self._check_backstop(agent, asked_s)
+        raise _behind()
+
+    async def _stream(
+        self,
+        request: web.Request,
+        agent: Agent,
+        turn: RunningTurn,
+        answer: Shape,
+        asked_s: float,
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={
+                **_headers(turn),
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "X-Accel-Buffering": "no",
+            }
+        )
+        acted, spoke = turn.kept, False
+        try:
+            async with aclosing(turn.log.watch(idle_s=self._keep_alive_s)) as found:
+                async for batch in found:
+                    if isinstance(batch, Finished):
+                        if isinstance(batch.outcome, Failure):
+                            raise from_failure(batch.outcome, acted)
+                        await self._write(request, response, answer.last(batch.outcome))
+                        break
+                    if isinstance(batch, Behind):
+                        raise _behind()
+                    acted = acted or any(isinstance(e.item, ToolStarted) for e in batch)
+                    self._check_backstop(agent, asked_s)
+                    data = answer.chunks(batch) if batch else answer.keep_alive()
+                    if data:
+                        await self._write(request, response, data)
+                    if not spoke and _speaks(batch):
+                        spoke = True
+                        self._metrics.first_token(time.monotonic() - asked_s)
+        except HubError as error:
+            if not response.prepared:
+                raise
+            response.force_close()
+            await self._write(request, response, answer.failed(error))
+        await response.write_eof()
+        return response
+
+    async def _write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+        """Send some bytes, with the headers before the first; ends the connection on a stall."""
+        try:
+            async with asyncio.timeout(self._stall_s):
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(data)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ClientStalled("the client stopped reading") from None
+
+    def _check_backstop(self, agent: Agent, asked_s: float) -> None:
+        if time.monotonic() - asked_s > agent.limits.wall_s + _BACKSTOP_S:
+            raise HubError(504, "the turn did not end at its time limit", "timeout")
+
+
+def _headers(turn: RunningTurn) -> dict[str, str]:
+    return {TURN_HEADER: turn.id}
+
+
+def _speaks(batch: tuple[LogEvent, ...]) -> bool:
+    return any(isinstance(event.item, Delta) and event.item.text for event in batch)
+
+
+def _behind() -> HubError:
+    return HubError(
+        429, "this client read too slowly and fell out of the turn's log", "reader_behind",
+        headers={"x-should-retry": "false"},
+    )  # fmt: skip
