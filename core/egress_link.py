@@ -16,6 +16,7 @@ from actors.edge import Channel, Edge
 from actors.observer import Observer
 from actors.service import RequestKey, VerbRequest
 from core.egress.messages import (
+    AdminVerified,
     ChatCancel,
     ChatCredit,
     ChatDone,
@@ -25,6 +26,8 @@ from core.egress.messages import (
     FromEgress,
     HandleMinted,
     Refused,
+    TokenRejected,
+    VerifyAdminToken,
     VerifyToken,
 )
 from core.errors import CoreError, LinkError
@@ -118,15 +121,32 @@ class EgressLink:
         return message
 
     async def verify(self, token: str) -> UserHandle | None:
-        """The handle of the user a token belongs to, or None. Raises LinkError."""
-        try:
-            minted = await self.ask(lambda i: VerifyToken(i, token))
-        except VaultRefused:
+        """The handle of the user a token belongs to, or None.
+
+        Raises LinkError where it cannot be told: egress is down, the vault overloaded or its disk failing.
+        """
+        minted = await self._verified(lambda i: VerifyToken(i, token))
+        if minted is None:
             return None
         if not isinstance(minted, HandleMinted):
             raise LinkError("egress answered something else than a handle")
         # the vault answers in order: a user removed or disabled since is barred after this line
         return UserHandle(minted.user, minted.data_key, self._standings.of(minted.user))
+
+    async def verify_admin(self, token: str) -> str | None:
+        """The id of an administrator's token, or None; raises as :meth:`verify`."""
+        found = await self._verified(lambda i: VerifyAdminToken(i, token))
+        if found is not None and not isinstance(found, AdminVerified):
+            raise LinkError("egress answered something else than an administrator")
+        return found.token_id if found is not None else None
+
+    async def _verified(self, make: Callable[[int], Any]) -> Any:
+        try:
+            found = await self.ask(make)
+        except VaultRefused as error:
+            # nothing is known of the token: that is no reason to call it bad
+            raise LinkError(str(error)) from None
+        return None if isinstance(found, TokenRejected) else found
 
     # -- provider.chat --------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from core.hub import anthropic_errors
+from core.hub.access import ACCESS
 from core.hub.admin import AdministrationError, from_administration
 from core.hub.errors import CLIENT_CLOSED, HubError
 from core.metrics import Metrics
@@ -19,7 +20,11 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
+    "X-Frame-Options": "DENY",
+    # pages of other sites may not embed an answer; those of configured origins ask by CORS
+    "Cross-Origin-Resource-Policy": "same-origin",
 }
+_OVER_TLS = "max-age=31536000"  # a year, RFC 6797
 _HTTP_ERRORS = {
     404: ("there is nothing at this address", "unknown_url"),
     405: ("this address does not take that method", "method_not_allowed"),
@@ -34,6 +39,9 @@ _ROUTES = {
 }
 _FAMILIES = ("models", "files", "sessions", "agents")
 
+PAGES: web.AppKey[bool] = web.AppKey("pages", bool)
+"""Whether an application answers to web pages of the configured origins."""
+
 _log = structlog.get_logger()
 
 
@@ -44,6 +52,10 @@ async def finish_headers(request: web.Request, response: web.StreamResponse) -> 
     for name, value in _HEADERS.items():
         response.headers[name] = value
     response.headers["X-Request-Id"] = _request_id.get()
+    if request.secure:
+        response.headers["Strict-Transport-Security"] = _OVER_TLS
+    if (access := request.config_dict.get(ACCESS)) is not None and request.config_dict.get(PAGES, False):
+        access.add_headers(request, response)
 
 
 def answering(metrics: Metrics, admin: bool) -> Middleware:
@@ -52,7 +64,7 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         _request_id.set(f"req_{secrets.token_hex(12)}")
-        response = await _answer(request, handler)
+        response = _preflight(request) or await _answer(request, handler)
         route = "admin" if admin else _route(request)
         metrics.http_answered(route, response.status)
         return response
@@ -60,9 +72,17 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
     return middleware
 
 
+def _preflight(request: web.Request) -> web.Response | None:
+    if not request.config_dict.get(PAGES, False):
+        return None
+    return request.config_dict[ACCESS].preflight(request)
+
+
 def _route(request: web.Request) -> str:
     if (known := _ROUTES.get(request.path)) is not None:
         return known
+    if request.path.startswith("/admin/v1/"):
+        return "admin"
     part = request.path.removeprefix("/v1/").partition("/")[0]
     return part if request.path.startswith("/v1/") and part in _FAMILIES else "other"
 

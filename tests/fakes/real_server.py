@@ -181,6 +181,8 @@ class RealServer:
         }
         # a turn that should have ended long ago ends before the test's patience does
         self._sections.setdefault("agent.limits", {"wall_s": 50})
+        # all clients of a test are one address: what one does wrong must not make the next wait
+        self._sections.setdefault("access", {"free_failures": 1_000})
         self._sections["server"] |= {"data_dir": str(self.data_dir), "log_format": "json"}
         if keys:
             self.write_keys(keys)
