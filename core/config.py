@@ -117,9 +117,10 @@ class JailSection(_Section, frozen=True):
         Literal["fork", "exec"],
         Meta(
             description="how a worker is started: forked from a warm interpreter, or afresh, which "
-            "takes longer and more memory; docs/security.md says what a fork weakens"
+            "takes longer and more memory; docs/security.md says what a fork weakens. Where a fork "
+            "cannot work, each is started afresh and the log says why"
         ),
-    ] = "exec"
+    ] = "fork"
     python: Annotated[str, Meta(description="an interpreter that every uid may read")] = "/usr/bin/python3"
     start_timeout_s: Annotated[Seconds, Meta(description="from start to handshake (in seconds)")] = 30.0
     idle_s: Annotated[Seconds, Meta(description="a jail idle this long is drained (in seconds)")] = 600.0

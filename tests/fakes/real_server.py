@@ -41,7 +41,7 @@ STALL_S = 1.5
 """How long these servers wait for a model server that says nothing."""
 FAKE_AGENT = 'provider = "fake"\nmodel = "echo"\n'
 
-UNATTACKED = "import core.serve; core.serve._attack_first = lambda *_: None"
+UNATTACKED = "import core.serve; core.serve._attack_first = lambda config, _: config.start"
 """For ``before``: the doctor's attack is most of a start; tests of its own look at it."""
 
 
