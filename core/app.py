@@ -108,13 +108,13 @@ class Core:
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
         self._standings = Standings()
-        self._link = EgressLink(self._standings)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
         self._host = Host(self._host_uid)
         self._turns = Turns()
+        self._link = EgressLink(self._standings, self._turns)
         self._agents = Agents(data_dir / "users", config)
         self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
         self._dump: StateDump | None = None

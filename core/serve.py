@@ -63,7 +63,7 @@ def serve(config: Config, config_path: Path | None) -> int:
         _check_interpreter(owners)
         _refuse_second(data_dir)
         start = _attack_first(doctor_config(spawner, config_path), log)
-        spawner = replace(spawner, start=start)
+        spawner = replace(spawner, start=start, max_starting=_MAX_STARTING[start])
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
 

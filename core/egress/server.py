@@ -18,6 +18,7 @@ from core.egress.link import Link
 from core.egress.messages import (
     ChatCancel,
     ChatCredit,
+    ChatFile,
     ChatStart,
     ListProviders,
     Ok,
@@ -152,6 +153,8 @@ class Egress:
     def _received(self, message: Any) -> None:
         if isinstance(message, ChatStart):
             self._streams.start(message)
+        elif isinstance(message, ChatFile):
+            self._streams.file(message)
         elif isinstance(message, ChatCredit):
             self._streams.credit(message)
         elif isinstance(message, ChatCancel):

@@ -82,6 +82,7 @@ def _origin(server: RealServer) -> str | None:
 
 
 def test_what_is_safe_counts_at_once_and_the_rest_is_named(server: RealServer) -> None:
+    _reload_well(server, {})
     assert _origin(server) is None
     line = _reload_well(server, {"access": {"origins": [PAGE]}, "sessions": {"keep_days": 7}})
     assert line["changed"] == ["access.free_failures", "access.origins"]
