@@ -28,7 +28,9 @@ from actors.observer import Observer
 from actors.restart import RestartPolicy
 from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
 from actors.user import UserActor
+from core.accounts import CoreAccounts
 from core.administration import CoreAdministration
+from core.audited import AuditedAdministration, CoreAuditor
 from core.config import Config
 from core.egress.keyfile import read_descriptor
 from core.egress.process import harden
@@ -103,12 +105,13 @@ class Core:
         self._end: asyncio.Future[float | None] = self._loop.create_future()
         self._log = structlog.get_logger()
         self._metrics = metrics = Metrics()
-        self._observer: Observer = CoreObserver(metrics)
+        self._standings = Standings()
+        self._link = EgressLink(self._standings, metrics.limit_met)
+        self._auditor = CoreAuditor(self._link)
+        self._observer: Observer = CoreObserver(metrics, self._auditor.jail_killed)
         self._policy = Policy(config.verbs)
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
-        self._standings = Standings()
-        self._link = EgressLink(self._standings)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
@@ -125,7 +128,9 @@ class Core:
                 library=Library(self._storage, self._sessions),
                 agents=Agents(data_dir / "users", config),
                 metrics=metrics,
-                administration=self._administration(),
+                administration=AuditedAdministration(self._administration(), self._auditor),
+                accounts=CoreAccounts(self._link, self._table, self._auditor),
+                login_failed=self._auditor.login_failed,
                 insight=self._insight(data_dir),
                 missing=self._missing,
                 admin=config.admin,

@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from core.config import Config
+from core.egress.accounts import OpenAccounts, open_accounts
 from core.egress.first_token import show_first_token
 from core.egress.keyfile import read_descriptor, read_provider_keys
 from core.egress.process import harden
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.provider_keys is not None:
             keys = read_provider_keys(arguments.provider_keys, config.providers)
         vault = Vault(arguments.data_dir / "_keys")
+        accounts = _open_accounts(arguments.data_dir / "_keys", config, vault)
         show_first_token(vault, arguments.data_dir / "_keys", config.server.log_format)
     except (ConfigError, VaultError) as error:
         _log.error("egress_start_failed", reason=str(error))
@@ -60,11 +62,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     loop = asyncio.new_event_loop()
     # a name that does not resolve holds a thread for as long as the system's resolver likes
     loop.set_default_executor(ThreadPoolExecutor(_RESOLVER_THREADS, "resolver"))
-    return loop.run_until_complete(_run(config, vault, keys, core))
+    return loop.run_until_complete(_run(config, vault, accounts, keys, core))
 
 
-async def _run(config: Config, vault: Vault, keys: dict[str, Secret], core: socket.socket) -> int:
-    error = await Egress(config, vault, keys).serve(core)
+def _open_accounts(keys_dir: Path, config: Config, vault: Vault) -> OpenAccounts:
+    try:
+        return open_accounts(keys_dir, config, *vault.audit_key())
+    except BaseException:
+        vault.close()
+        raise
+
+
+async def _run(
+    config: Config, vault: Vault, accounts: OpenAccounts, keys: dict[str, Secret], core: socket.socket
+) -> int:
+    error = await Egress(config, vault, accounts, keys).serve(core)
     if error is not None:
         _log.error("egress_ended", reason=str(error))
         return EXIT_BROKEN
