@@ -51,7 +51,13 @@ class HubSection(_Section, frozen=True):
 
     host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
-    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 16 << 20
+    max_attachments: Annotated[
+        int, Meta(ge=0, le=32, description="pictures and files in one request; more are refused")
+    ] = 16
+    max_attachment_bytes: Annotated[
+        int, Meta(ge=1, le=16 << 20, description="one picture or file in a request")
+    ] = 8 << 20
     max_upload_bytes: Annotated[
         Bytes,
         Meta(description="a longer upload to a home answers 413; jail.file_bytes bounds it too"),
@@ -156,6 +162,20 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
             "and for users with a hard limit on tokens or cost",
         ),
     ] = 8_192
+    max_tokens_field: Annotated[
+        Literal["max_tokens", "max_completion_tokens"],
+        Meta(
+            description="openai: how its API calls an answer's limit; OpenAI's newer models want the second"
+        ),
+    ] = "max_tokens"
+    response_format: Annotated[
+        Literal["none", "json_object", "json_schema"],
+        Meta(description="the most that it takes; a chat that asks for more is refused"),
+    ] = "json_schema"
+    attachments: Annotated[
+        Literal["none", "pictures", "all"],
+        Meta(description="what its models are shown: pictures, or PDF files too; texts always are"),
+    ] = "pictures"
     cache: Annotated[
         bool, Meta(description="anthropic: mark instructions, tools and history for the prompt cache")
     ] = False

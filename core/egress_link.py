@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from actors.base import Actor, Ref, tell
@@ -21,6 +22,7 @@ from core.egress.messages import (
     ChatCredit,
     ChatDone,
     ChatFailed,
+    ChatFileTaken,
     ChatItem,
     ChatStart,
     FromEgress,
@@ -32,13 +34,15 @@ from core.egress.messages import (
     VerifyToken,
 )
 from core.errors import CoreError, LinkError
+from core.gathering import Gatherings, wanted_files
+from core.hub.jail_call import JailCalls
 from core.ledger.metering import Dimension, Level
 from core.link import LinkReader, encode_message
 from core.promise import promised
 from core.vault.handle import UserHandle
 from core.vault.standing import Standings
 from jail.wire.errors import CertosaError
-from jail.wire.schema import Notice, ProviderChat
+from jail.wire.schema import Failure, Notice, ProviderChat
 
 # A question to the vault is a row read or written; under emulation still well below this.
 _ASK_TIMEOUT_S = 20.0
@@ -81,14 +85,19 @@ class EgressLink:
 
     Args:
         standings: what the handles of verified tokens get; used on the loop.
+        calls: asks jails for what is attached to messages.
         limit_met: called on the edge's thread when a user reached a limit.
     """
 
     def __init__(
-        self, standings: Standings, limit_met: Callable[[Level, Dimension], None] = lambda *_: None
+        self,
+        standings: Standings,
+        calls: JailCalls,
+        limit_met: Callable[[Level, Dimension], None] = lambda *_: None,
     ) -> None:
-        self._standings = standings
         self._limit_met = limit_met
+        self._gatherings = Gatherings(calls)
+        self._standings = standings
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._channel: Channel | None = None
@@ -100,6 +109,11 @@ class EgressLink:
     def up(self) -> bool:
         """Whether there is an egress process to talk to."""
         return self._channel is not None
+
+    def describe(self) -> dict[str, int | bool]:
+        """How much is under way, for a dump of states."""
+        with self._lock:
+            return {"up": self.up, "streams": len(self._streams), "questions": len(self._questions)}
 
     # -- the vault ----------------------------------------------------------------------------------
 
@@ -178,11 +192,28 @@ class EgressLink:
         with self._lock:
             self._streams[stream_id] = request
             self._by_key[request.key] = stream_id
+
+        send = partial(self._send_or_fail, stream_id)
+        files = wanted_files(body.messages)
+        if not files:
+            send(message)
+            return
+
+        def failed(failure: Failure) -> None:
+            send(ChatCancel(stream_id))  # what came of the files so far is dropped there
+            self._fail(stream_id, failure)
+
+        self._gatherings.begin(stream_id, request.handle, files, send, partial(send, message), failed)
+
+    def _fail(self, stream_id: int, failure: Failure) -> None:
+        if (request := self._close(stream_id)) is not None:
+            request.reply.fail(failure.code, failure.message, failure.retry_after_s)
+
+    def _send_or_fail(self, stream_id: int, message: Any) -> None:
         try:
             self._send(message)
         except LinkError:
-            self._close(stream_id)
-            request.reply.fail("unavailable", _LOST, _RETRY_AFTER_S)
+            self._fail(stream_id, Failure("unavailable", _LOST, _RETRY_AFTER_S))
 
     def credit(self, key: RequestKey, count: int) -> None:
         """Pass credit on."""
@@ -215,6 +246,7 @@ class EgressLink:
             streams, self._streams = self._streams, {}
             questions, self._questions = self._questions, {}
             self._by_key.clear()
+        self._gatherings.end_all()
         for request in streams.values():
             request.reply.fail("unavailable", _LOST, _RETRY_AFTER_S)
         for settle in questions.values():
@@ -224,6 +256,8 @@ class EgressLink:
         """What egress says, on the edge's thread."""
         for message in messages:
             match message:
+                case ChatFileTaken(stream_id):
+                    self._gatherings.taken(stream_id)
                 case ChatItem(stream_id, item):
                     with self._lock:
                         request = self._streams.get(stream_id)
@@ -235,8 +269,7 @@ class EgressLink:
                     if (request := self._close(stream_id)) is not None:
                         request.reply.done(end)
                 case ChatFailed(stream_id, failure):
-                    if (request := self._close(stream_id)) is not None:
-                        request.reply.fail(failure.code, failure.message, failure.retry_after_s)
+                    self._fail(stream_id, failure)
                 case _:
                     with self._lock:
                         settle = self._questions.get(message.id)
@@ -255,6 +288,7 @@ class EgressLink:
             request = self._streams.pop(stream_id, None)
             if request is not None:
                 self._by_key.pop(request.key, None)
+        self._gatherings.end(stream_id)
         return request
 
     def _send(self, message: Any) -> None:

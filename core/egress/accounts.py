@@ -13,7 +13,7 @@ import structlog
 from core.audit.chain import Chain
 from core.audit.desk import AuditDesk
 from core.audit.files import AuditLog
-from core.audit.records import KINDS, AuditUnavailable, Record
+from core.audit.records import KINDS, AuditUnavailable, Kind, Record
 from core.audit.search import Wanted, find
 from core.audit.verify import verify
 from core.config import Config
@@ -37,7 +37,7 @@ from core.ledger.book import Book, Standing
 from core.ledger.desk import LedgerDesk
 from core.ledger.limits import to_money
 from core.ledger.metering import DIMENSIONS, Dimension, LedgerUnavailable, Level
-from core.ledger.opening import open_ledger
+from core.ledger.opening import open_ledger, terms_of
 from core.ledger.store import LedgerStore, UsageRow
 from core.vault.errors import VaultError
 
@@ -98,9 +98,27 @@ class Accounts:
         self.meter = LedgerDesk(opened.store, opened.book, self.auditor, ended)
         self._looks = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        # a changed configuration shows as another digest; what it says is nobody's business here
+        self._note("server_started", config)
+
+    def use(self, config: Config) -> None:
+        """Use another configuration's limits and prices, from the next request on."""
+        self._note("config_reloaded", config)
+
+        async def apply() -> None:
+            try:
+                await self.meter.call(lambda book, _: book.use(terms_of(config)))
+            except LedgerUnavailable as error:
+                _log.error("limits_not_used", reason=str(error))
+
+        self._usage = config.usage
+        task = asyncio.get_running_loop().create_task(apply())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _note(self, kind: Kind, config: Config) -> None:
+        """A changed configuration shows as another digest; what it says is nobody's business here."""
         digest = hashlib.sha256(msgspec.json.encode(config, order="deterministic")).hexdigest()[:16]
-        self.auditor.note(Record("server_started", "noted", detail=f"configuration {digest}"))
+        self.auditor.note(Record(kind, "noted", detail=f"configuration {digest}"))
 
     async def close(self) -> None:
         """Write what waits."""

@@ -77,8 +77,21 @@ class VerifyAdminToken(_Secretive, frozen=True):
     token: str
 
 
+class ChatFile(_Secretive, frozen=True):
+    """A piece of a file for the stream ``id`` that is about to begin. Answer: ChatFileTaken, or ChatFailed.
+
+    The next piece comes after that answer, so that little is ever on its way.
+    """
+
+    path: str
+    data: bytes
+
+
 class ChatStart(_Message, frozen=True):
-    """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed."""
+    """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed.
+
+    ``files`` is filled in by egress, from the ChatFiles before: what is attached to the messages, by path.
+    """
 
     user: str
     provider: str
@@ -86,6 +99,7 @@ class ChatStart(_Message, frozen=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
+    files: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 class ChatCredit(_Message, frozen=True):
@@ -119,8 +133,8 @@ class Ping(_Message, frozen=True):
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
     | NewAdminToken | ListAdminTokens | VerifyAdminToken
-    | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
     | AccountQuestion
+    | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
 )  # fmt: skip
 
 
@@ -187,6 +201,10 @@ class ProviderTried(_Message, frozen=True):
     answer_s: float
 
 
+class ChatFileTaken(_Message, frozen=True):
+    """The piece is there; the next may come."""
+
+
 class ProviderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a provider is: its breaker, failures in a row, chats that run, whether it has a key."""
 
@@ -233,6 +251,6 @@ class ChatFailed(_Message, frozen=True):
 
 FromEgress = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
-    | ProvidersListed | ChatItem | LimitMet | ChatDone | ChatFailed
+    | ProvidersListed | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
     | AccountAnswer
 )  # fmt: skip

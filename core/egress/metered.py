@@ -12,13 +12,16 @@ import msgspec
 from core.egress.messages import ChatStart
 from core.egress.providers import Counter, Outlet, ProviderError
 from core.ledger.metering import Amount, Claim, Grant, LedgerUnavailable, LimitReached, Met, Meter
-from jail.wire.schema import ChatEnd, Message, ToolCall, ToolSpec, Usage
+from core.media import is_picture, media_type
+from jail.wire.schema import TEXT_SHOWN_BYTES, ChatEnd, Message, ToolCall, ToolSpec, Usage
 
 _RETRY_AFTER_S = 2
 _LEAST_OUTPUT = 64
 """With less left a chat is refused: an answer of a few words helps nobody, and is paid for."""
 _A_MESSAGE, _A_TOOL, _A_CHAT = 16, 64, 64
 """Tokens that formats and templates put around what is said: more than they use."""
+_A_PICTURE, _PDF_BYTES_PER_TOKEN = 5_000, 8
+"""What a picture and a PDF file are held as: by their pixels and pages they are mostly less."""
 _ESTIMATED_BYTES_PER_TOKEN = 3
 """Where nobody told: English has 4, other languages and code have less. Rather too many than too few."""
 
@@ -62,7 +65,7 @@ class Metered:
 
     async def chat(self, ask: ChatStart, out: Outlet) -> ChatEnd:
         """Answer ``ask`` within what is left to its user. Raises ProviderError, ``quota`` among them."""
-        sent = _size(ask.messages, ask.tools)
+        sent = _size(ask.messages, ask.tools, ask.files)
         try:
             grant = await self._meter.reserve(self._claim(ask, sent))
         except LimitReached as reached:
@@ -154,8 +157,16 @@ def _estimate(size: int) -> int:
     return -(-size // _ESTIMATED_BYTES_PER_TOKEN)
 
 
-def _size(messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> _Sent:
+def _size(messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], files: dict[str, bytes]) -> _Sent:
     size, around = 0, _A_CHAT
+    for data in files.values():
+        kind = media_type(data)
+        if kind is not None and is_picture(kind):
+            around += _A_PICTURE
+        elif kind == "text/plain":
+            size += min(len(data), TEXT_SHOWN_BYTES)
+        else:
+            around += max(_A_PICTURE, len(data) // _PDF_BYTES_PER_TOKEN)
     for message in messages:
         around += _A_MESSAGE
         size += _bytes(message.text)

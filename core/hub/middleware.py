@@ -62,8 +62,10 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        _request_id.set(f"req_{secrets.token_hex(12)}")
-        response = _preflight(request) or await _answer(request, handler)
+        request_id = f"req_{secrets.token_hex(12)}"
+        _request_id.set(request_id)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            response = _preflight(request) or await _answer(request, handler)
         route = "admin" if admin else _route(request)
         metrics.http_answered(route, response.status)
         return response
@@ -90,6 +92,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except HubError as error:
+        log = _log.warning if error.status >= 500 else _log.debug
+        log("request_refused", status=error.status, code=error.code, route=_route(request))
         return _error(request, error)
     except AdministrationError as error:
         return _error(request, from_administration(error))
@@ -101,10 +105,10 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         )
     except ConnectionError as error:
         # nobody is there to read an answer; aiohttp wants one all the same
-        _log.info("client_left", request_id=_request_id.get(), error=type(error).__name__)
+        _log.info("client_left", error=type(error).__name__)
         return _error(request, HubError(CLIENT_CLOSED, "the client left", "client_closed"))
     except Exception:  # noqa: BLE001 - a bug: logged here, with an id that the client can name
-        _log.exception("request_crashed", request_id=_request_id.get())
+        _log.exception("request_crashed")
         return _error(request, HubError(500, _internal(), "internal"))
 
 

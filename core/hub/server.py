@@ -24,6 +24,7 @@ from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
 from core.hub.files import Files
 from core.hub.http_log import http_logger
 from core.hub.insight import Insight
+from core.hub.intake import Intake
 from core.hub.jail_call import JailCalls
 from core.hub.listening import Door
 from core.hub.messages import Messages
@@ -129,6 +130,15 @@ class HubServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._lag
 
+    def describe(self) -> list[dict[str, object]]:
+        """The turns that run, for a dump of states."""
+        return self._starter.describe()
+
+    def apply(self, hub: HubSection, access: AccessSection) -> None:
+        """Use what counts at once of another configuration: bounds on turns, and who may come in."""
+        self.admission.apply(hub)
+        self._access.apply(access)
+
     def cancel_turns(self, user: str) -> int:
         """End a user's turns early; how many there were. On the loop's thread."""
         return self._starter.cancel_all(user)
@@ -169,11 +179,13 @@ class HubServer:
             parts.agents,
             self._starter,
             parts.metrics,
+            parts.library,
             parts.stall_s,
             parts.keep_alive_s,
         )
-        chat = Chat(parts.verifier, delivery)
-        messages = Messages(parts.verifier, delivery)
+        intake = Intake(parts.agents, parts.calls, parts.config)
+        chat = Chat(parts.verifier, delivery, intake)
+        messages = Messages(parts.verifier, delivery, intake)
         models = Models(parts.verifier, parts.agents)
         app = self._app(int(parts.config.max_body_bytes), admin=False)
         app[PAGES] = True

@@ -148,6 +148,11 @@ class Book:
         """Forget days older than are kept."""
         self._store.purge(self._terms.days.before(now_s, self._terms.keep_days))
 
+    def use(self, terms: Terms) -> None:
+        """Other limits and prices, from the next request on."""
+        self._terms = terms
+        self._wording = Wording(terms.days, terms.currency)
+
     def reload(self) -> None:
         """Read again what is remembered of the store."""
         self._own = self._store.overrides()

@@ -155,7 +155,8 @@ def test_at_a_hard_limit_nothing_is_asked_and_the_user_is_told() -> None:
         run(provider, meter, told)
     assert raised.value.failure == Failure("quota", "used up", 3_600)
     assert raised.value.again == "no"
-    assert provider.asked == meter.settled == []
+    assert provider.asked == []
+    assert meter.settled == []
     assert told == [(7, Met("hard", "tokens", "used up"))]
 
 
