@@ -89,6 +89,10 @@ _ENDED = (404, 409, 499, 502, 504)
 _DOWNLOAD: dict[int, Answer] = {200: ((BYTES, BINARY),), 206: ((BYTES, BINARY),)}
 
 
+def _day(name: str) -> Parameter:
+    return Parameter("query", name, "YYYY-MM-DD", {"type": "string", "format": "date"})
+
+
 def _limit(most: int) -> Parameter:
     return Parameter("query", "limit", "at most so many", _number(1, most))
 
@@ -163,6 +167,10 @@ ROUTES = (
     Route(
         "post", "/v1/sessions/{id}/fork", "Begin a session with a copy of another's first messages",
         {201: _json(answers.Session)}, (*_COMMON, 404, 409), (_ID,), (JSON, Fork),
+    ),
+    Route(
+        "get", "/v1/usage", "What the user used by day and model, and what today's limits leave",
+        {200: _json(answers.Anything)}, _COMMON, (_day("day"), _day("since"), _day("until")),
     ),
     Route("get", "/v1/agents", "List the user's agents", {200: _json(answers.AgentRows)}),
     Route(
