@@ -24,6 +24,8 @@ LIVE = (
     "jail.idle_s",
     "jail.start_timeout_s",
     "agent",
+    "usage.soft",
+    "usage.hard",
     "providers",
     "verbs",
 )
