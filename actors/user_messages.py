@@ -62,10 +62,18 @@ class JailStarted:
 
 @dataclass(frozen=True, slots=True)
 class JailFailed:
-    """The spawner could not."""
+    """There is no jail: the spawner could not build it, or the pool has no room."""
 
     life: int
-    message: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class EvictJail:
+    """The pool: let a jail go, with ``wait`` as soon as nothing runs in it, else only if that is now."""
+
+    life: int
+    wait: bool
 
 
 @dataclass(frozen=True, slots=True)

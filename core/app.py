@@ -41,6 +41,8 @@ from core.log import configure_logging
 from core.metrics import Metrics
 from core.observer import CoreObserver
 from core.policy import Policy
+from core.pool.actor import Pool, PoolActor
+from core.pool.jails import Budget, Keep
 from core.sessions import Library, SessionsService, Storage
 from core.sessions.actor import SessionsActor
 from core.spawner_link import Heard, Host, SpawnerActor
@@ -107,6 +109,7 @@ class Core:
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
         self._host = Host(self._host_uid)
+        self._pool = Pool()
         self._turns = Turns()
         self._hub = HubServer(
             HubParts(
@@ -152,6 +155,7 @@ class Core:
         specs = (
             ChildSpec("egress", self._start_egress),
             ChildSpec("spawner", self._start_spawner),
+            ChildSpec("pool", self._start_pool),
             ChildSpec("sessions", self._start_sessions),
             ChildSpec("users", self._start_users),
             ChildSpec("hub", self._start_hub),
@@ -189,10 +193,25 @@ class Core:
             sock=self._sockets.control,
             timers=self._edge,
             on_link=self._on_link,
-            on_count=self._metrics.jails_alive,
+            on_ended=self._pool.ended,
+            on_measured=self._pool.measured,
             on_shutdown=self._on_shutdown,
         )
         self._host.connect(ref)
+        return ref
+
+    def _start_pool(self, name: str, parent: Ref) -> Ref:
+        ref = PoolActor.start(
+            name,
+            parent,
+            self._observer,
+            budget=_budget(self._config),
+            builder=self._host,
+            timers=self._edge,
+            lag_s=lambda: self._hub.admission.lag_s,
+            metrics=self._metrics.pool,
+        )
+        self._pool.connect(ref)
         return ref
 
     def _start_sessions(self, name: str, parent: Ref) -> Ref:
@@ -215,7 +234,6 @@ class Core:
         return HubActor.start(name, parent, self._observer, loop=self._loop, start=start, stop=stop)
 
     def _start_user(self, name: str, user: str, parent: Ref, observer: Observer) -> Ref:
-        jail = self._config.jail
         services = {
             "provider.chat": self._link,
             **dict.fromkeys(("session.load", "session.append", "step.begin", "step.end"), self._sessions),
@@ -226,12 +244,11 @@ class Core:
             observer,
             user=user,
             edge=self._edge,
-            jails=self._host,
+            jails=self._pool,
             services=services,
             mode=self._policy.mode,
             next_life=lambda: next(self._lives),
-            start_timeout_s=jail.start_timeout_s,
-            idle_s=jail.idle_s,
+            start_timeout_s=self._config.pool.wait_s + self._config.jail.start_timeout_s,
         )
 
     # -- what parts ask of the whole ------------------------------------------------------------------
@@ -325,6 +342,20 @@ async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets) ->
     finally:
         for sock in sockets:
             sock.close()
+
+
+def _budget(config: Config) -> Budget:
+    pool = config.pool
+    return Budget(
+        jails=pool.max_jails,
+        starting=config.max_starting,
+        memory_bytes=pool.memory_bytes,
+        free_bytes=pool.free_bytes,
+        idle_s=pool.idle_s,
+        queue=pool.max_waiting,
+        queue_s=pool.wait_s,
+        users={user: Keep(keep.idle_s, keep.keep) for user, keep in pool.users.items()},
+    )
 
 
 def _crash(error: BaseException) -> None:

@@ -32,7 +32,9 @@ from jail.host.messages import (
     FromCore,
     HostError,
     JailFailed,
+    JailsMeasured,
     KillJail,
+    MeasureJails,
     PrepareUser,
     RemoveUser,
     Shutdown,
@@ -268,6 +270,8 @@ class Spawner:
                 self._start_jail(message)
             case KillJail():
                 self._jails.kill(message.life)
+            case MeasureJails():
+                self._send(JailsMeasured(self._jails.measure(message.lives)))
             case PrepareUser():
                 self._send(UserReady(message.request, self._prepare(message)))
             case RemoveUser():

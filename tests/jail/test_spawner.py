@@ -96,7 +96,7 @@ def test_more_jails_than_may_live_are_refused(begin: Begin) -> None:
     spawner.start_jail(1, "alice")
 
     spawner.ask("StartJail", life=2, user="bob", host_uid=spawner.house.uid("bob"))
-    assert "max_alive" in spawner.core.hear("JailFailed", life=2)["message"]
+    assert "max_jails" in spawner.core.hear("JailFailed", life=2)["message"]
 
     spawner.ask("KillJail", life=1)
     spawner.core.hear("JailExited", life=1)

@@ -4,7 +4,7 @@ import itertools
 import queue
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pykka
@@ -67,12 +67,16 @@ class FakeJails:
     workers: "queue.Queue[Worker]"
     killed: "queue.Queue[int]"
     owner: Ref | None = None
+    uses: "queue.Queue[tuple[int, bool]]" = field(default_factory=queue.Queue)
 
     def launch(self, life: int, user: str, owner: Ref) -> None:
         mine, far = socket.socketpair()
         self.owner = owner
         self.workers.put(Worker(far))
         owner.tell(JailStarted(life, mine, 0.0))
+
+    def used(self, life: int, busy: bool) -> None:
+        self.uses.put((life, busy))
 
     def kill(self, life: int) -> None:
         self.killed.put(life)
@@ -116,7 +120,6 @@ class House:
             mode=lambda _: "on",
             next_life=lambda: next(lives),
             start_timeout_s=_LIMIT_S,
-            idle_s=600,
         )
 
     def spec(self, turn: str = "1", user: str = "alice", accept: bool = True) -> TurnSpec:
