@@ -38,13 +38,11 @@ from actors.user_messages import (
     CancelCall,
     CancelTurn,
     Closed,
-    DescribeJail,
     EvictJail,
     Frames,
     GrantCall,
     JailExited,
     JailFailed,
-    JailInfo,
     JailStarted,
     Leave,
     StartCall,
@@ -152,15 +150,9 @@ class UserActor(Actor):
         self._state = UserState(next_life, mode, start_timeout_s)
         self._channel: Channel | None = None
         self._armed_s: float | None = None
-        self._start_s = 0.0
-        self._pid = 0
 
     def handle(self, message: Any) -> Any:
         """One stimulus: decide, carry out, and arm the next deadline."""
-        if isinstance(message, DescribeJail):
-            state = self._state
-            pid = self._pid if state.phase in ("ready", "draining") else 0
-            return JailInfo(self._user, state.phase, state.life, self._start_s, pid)
         self._carry_out(self._decide(message))
         self._arm()
         return None
@@ -206,8 +198,7 @@ class UserActor(Actor):
                 return state.cancel_call(name, now)
             case CancelTurn(turn):
                 return state.cancel_turn(turn, now)
-            case JailStarted(life, sock, _, pid):
-                self._pid = pid
+            case JailStarted(life, sock):
                 self._on_started(life, sock)
                 return []
             case JailFailed(life, failure):
@@ -317,8 +308,7 @@ class UserActor(Actor):
 
     def _note(self, event: str, values: dict[str, Any]) -> None:
         if event == "jail_ready":
-            self._start_s = values["start_s"]
-            self.observer.jail_started(self._start_s)
+            self.observer.jail_started(values["start_s"])
         elif event == "peer_faulted":
             self.observer.peer_faulted(values["reason"])
             self.observer.warn(event, user=self._user, **values)

@@ -15,7 +15,7 @@ import itertools
 import os
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +33,12 @@ from core.config import Config
 from core.egress.keyfile import read_descriptor
 from core.egress.process import harden
 from core.egress_link import EgressActor, EgressLink, LinkUp
-from core.errors import CoreError
+from core.errors import ConfigError, CoreError
 from core.hub.actor import HubActor
 from core.hub.agents import Agents
 from core.hub.server import HubParts, HubServer
+from core.hub.tls import MAX_FILE_BYTES, Tls, TlsFiles
+from core.insight import CoreInsight
 from core.log import configure_logging
 from core.metrics import Metrics
 from core.observer import CoreObserver
@@ -52,7 +54,7 @@ from core.users import NoSuchUser, Users
 from core.vault.standing import Standings
 from jail.host.messages import HostError, ToCore, receive_message
 
-EXIT_OK, EXIT_FAILED, EXIT_CRASHED = 0, 1, 70
+EXIT_OK, EXIT_FAILED, EXIT_CRASHED, EXIT_CONFIG = 0, 1, 70, 78
 _MAX_CONFIG_BYTES = 1 << 20
 _ASK_S = 60.0  # all of the tree's start: the hub's and the databases' on a slow disk
 # What jails get to drain after the last turn; then the spawner kills them.
@@ -88,9 +90,14 @@ class Core:
 
     Args:
         apart: whether users have host uids of their own (the spawner is root).
+        tls: open certificates and keys by flag; read and closed here.
+
+    Raises ConfigError where they won't do.
     """
 
-    def __init__(self, config: Config, data_dir: Path, apart: bool, sockets: Sockets) -> None:
+    def __init__(
+        self, config: Config, data_dir: Path, apart: bool, sockets: Sockets, tls: Mapping[str, int]
+    ) -> None:
         self._config = config
         self._apart = apart
         self._sockets = sockets
@@ -103,7 +110,6 @@ class Core:
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
         self._standings = Standings()
-        self._link = EgressLink(self._standings)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
@@ -111,6 +117,7 @@ class Core:
         self._host = Host(self._host_uid)
         self._pool = Pool()
         self._turns = Turns()
+        self._link = EgressLink(self._standings, self._turns)
         self._hub = HubServer(
             HubParts(
                 config=config.hub,
@@ -122,7 +129,12 @@ class Core:
                 agents=Agents(data_dir / "users", config),
                 metrics=metrics,
                 administration=self._administration(),
+                insight=self._insight(data_dir),
                 missing=self._missing,
+                admin=config.admin,
+                access=config.access,
+                hub_tls=_tls("hub", tls),
+                admin_tls=_tls("admin", tls),
             )
         )
         self._root: Ref | None = None
@@ -193,6 +205,7 @@ class Core:
             sock=self._sockets.control,
             timers=self._edge,
             on_link=self._on_link,
+            on_started=self._pool.started,
             on_ended=self._pool.ended,
             on_measured=self._pool.measured,
             on_shutdown=self._on_shutdown,
@@ -262,7 +275,19 @@ class Core:
             turns=self._turns,
             storage=self._storage,
             apart=self._apart,
+            pool=self._pool,
             cancel_turns=lambda user: self._hub.cancel_turns(user),  # noqa: PLW0108 - made later
+        )
+
+    def _insight(self, data_dir: Path) -> CoreInsight:
+        return CoreInsight(
+            config=lambda: self._config,
+            data_dir=data_dir,
+            users=self._table,
+            link=self._link,
+            pool=self._pool,
+            missing=self._missing,
+            admission=lambda: self._hub.admission,
         )
 
     def _missing(self) -> list[str]:
@@ -330,12 +355,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for sock in sockets:
         sock.setblocking(False)
-    return asyncio.run(_run(config, arguments.data_dir, arguments.apart, sockets))
+    tls = {
+        name: fd
+        for name in ("hub-certificate", "hub-key", "admin-certificate", "admin-key")
+        if (fd := getattr(arguments, name.replace("-", "_"))) is not None
+    }
+    return asyncio.run(_run(config, arguments.data_dir, arguments.apart, sockets, tls))
 
 
-async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets) -> int:
+async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets, tls: Mapping[str, int]) -> int:
     try:
-        return await Core(config, data_dir, apart, sockets).run()
+        return await Core(config, data_dir, apart, sockets, tls).run()
+    except ConfigError as error:
+        structlog.get_logger().error("core_start_failed", reason=str(error))
+        return EXIT_CONFIG
     except CoreError as error:
         structlog.get_logger().error("core_start_failed", reason=str(error))
         return EXIT_FAILED
@@ -348,13 +381,30 @@ def _budget(config: Config) -> Budget:
     pool = config.pool
     return Budget(
         jails=pool.max_jails,
-        starting=config.max_starting,
+        starting=config.starting_at_once(config.jail.start),
         memory_bytes=pool.memory_bytes,
         free_bytes=pool.free_bytes,
         idle_s=pool.idle_s,
         queue=pool.max_waiting,
         queue_s=pool.wait_s,
         users={user: Keep(keep.idle_s, keep.keep) for user, keep in pool.users.items()},
+    )
+
+
+def _tls(name: str, fds: Mapping[str, int]) -> Tls | None:
+    """A listener's TLS from open files; ConfigError."""
+    if f"{name}-key" not in fds:
+        return None
+    return Tls(name, read_tls(name, fds))
+
+
+def read_tls(name: str, fds: Mapping[str, int]) -> TlsFiles:
+    """A listener's certificate and key; closes their descriptors. Raises ConfigError."""
+    return TlsFiles(
+        *(
+            read_descriptor(fds[f"{name}-{what}"], MAX_FILE_BYTES, f"{name}.{key}")
+            for what, key in (("certificate", "tls_certificate"), ("key", "tls_key"))
+        )
     )
 
 
@@ -368,6 +418,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="core", description=__doc__, allow_abbrev=False)
     for flag in ("--control", "--egress", "--hub", "--admin", "--admin-socket", "--config"):
         parser.add_argument(flag, type=int, required=True, metavar="FD")
+    for flag in ("--hub-certificate", "--hub-key", "--admin-certificate", "--admin-key"):
+        parser.add_argument(flag, type=int, metavar="FD")
     parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR")
     parser.add_argument("--apart", action="store_true", help="users have host uids of their own")
     return parser

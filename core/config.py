@@ -4,6 +4,7 @@ Unknown keys, wrong types and values out of range are refused with the key and i
 """
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -22,6 +23,8 @@ Host = Annotated[str, Meta(min_length=1, max_length=253)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
 UserName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
+# a browser writes an origin in lower case and without the scheme's own port (RFC 6454)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*A-Z]+")
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+\Z")]
 
 
@@ -46,11 +49,19 @@ class HubSection(_Section, frozen=True):
 
     host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
-    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 16 << 20
+    max_attachments: Annotated[
+        int, Meta(ge=0, le=32, description="pictures and files in one request; more are refused")
+    ] = 16
+    max_attachment_bytes: Annotated[
+        int, Meta(ge=1, le=16 << 20, description="one picture or file in a request")
+    ] = 8 << 20
     max_upload_bytes: Annotated[
         Bytes,
         Meta(description="a longer upload to a home answers 413; jail.file_bytes bounds it too"),
     ] = 1 << 30
+    tls_certificate: Annotated[str, Meta(description="PEM, with its chain; with tls_key: HTTPS here")] = ""
+    tls_key: Annotated[str, Meta(description="its key, PEM, not encrypted, readable by no others")] = ""
     max_connections: Annotated[
         int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
     ] = 4_096
@@ -65,7 +76,39 @@ class AdminSection(_Section, frozen=True):
     """[admin]"""
 
     host: Host = "127.0.0.1"
-    port: Annotated[Port, Meta(description="metrics and health; 0 takes a free one")] = 8701
+    port: Annotated[Port, Meta(description="/admin/v1, metrics and health; 0 takes a free one")] = 8701
+    tls_certificate: Annotated[str, Meta(description="as in [hub]")] = ""
+    tls_key: str = ""
+    allow_plain: Annotated[
+        bool, Meta(description="listen on other addresses than loopback without TLS: tokens go unencrypted")
+    ] = False
+    open_metrics: Annotated[bool, Meta(description="answer /metrics without a token")] = True
+
+
+class AccessSection(_Section, frozen=True):
+    """[access]: of both listeners, except origins, which are the hub's alone."""
+
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(max_length=256, description="addresses or networks whose X-Forwarded-For is believed"),
+    ] = ()
+    origins: Annotated[
+        tuple[str, ...],
+        Meta(max_length=256, description='web pages that may call: "https://chat.example.org", or "*"'),
+    ] = ()
+    credentials: Annotated[
+        bool, Meta(description="let those pages send cookies, as a proxy may want; never with *")
+    ] = False
+    free_failures: Annotated[
+        int, Meta(ge=1, le=1_000, description="wrong tokens from an address before it has to wait")
+    ] = 10
+    first_wait_s: Annotated[
+        Seconds, Meta(description="for so long, then twice as long with each (in seconds)")
+    ] = 1.0
+    longest_wait_s: Annotated[Seconds, Meta(description="and never longer (in seconds)")] = 300.0
+    forget_s: Annotated[
+        Seconds, Meta(description="after so long without one all is forgotten (in seconds)")
+    ] = 3_600.0
 
 
 class JailSection(_Section, frozen=True):
@@ -75,9 +118,10 @@ class JailSection(_Section, frozen=True):
         Literal["fork", "exec"],
         Meta(
             description="how a worker is started: forked from a warm interpreter, or afresh, which "
-            "takes longer and more memory; docs/security.md says what a fork weakens"
+            "takes longer and more memory; docs/security.md says what a fork weakens. Where a fork "
+            "cannot work, each is started afresh and the log says why"
         ),
-    ] = "exec"
+    ] = "fork"
     python: Annotated[str, Meta(description="an interpreter that every uid may read")] = "/usr/bin/python3"
     start_timeout_s: Annotated[Seconds, Meta(description="from start to handshake (in seconds)")] = 30.0
     uid_base: Annotated[
@@ -145,6 +189,20 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
             ge=1, le=10_000_000, description="anthropic: of one answer, where nobody says; it has to be sent"
         ),
     ] = 8_192
+    max_tokens_field: Annotated[
+        Literal["max_tokens", "max_completion_tokens"],
+        Meta(
+            description="openai: how its API calls an answer's limit; OpenAI's newer models want the second"
+        ),
+    ] = "max_tokens"
+    response_format: Annotated[
+        Literal["none", "json_object", "json_schema"],
+        Meta(description="the most that it takes; a chat that asks for more is refused"),
+    ] = "json_schema"
+    attachments: Annotated[
+        Literal["none", "pictures", "all"],
+        Meta(description="what its models are shown: pictures, or PDF files too; texts always are"),
+    ] = "pictures"
     cache: Annotated[
         bool, Meta(description="anthropic: mark instructions, tools and history for the prompt cache")
     ] = False
@@ -215,6 +273,7 @@ class Config(_Section, frozen=True):
     server: ServerSection = ServerSection()
     hub: HubSection = HubSection()
     admin: AdminSection = AdminSection()
+    access: AccessSection = AccessSection()
     jail: JailSection = JailSection()
     pool: PoolSection = PoolSection()
     agent: AgentSection = AgentSection()
@@ -222,10 +281,9 @@ class Config(_Section, frozen=True):
     providers: dict[Name, ProviderSection] = {}
     verbs: dict[str, VerbMode] = {}
 
-    @property
-    def max_starting(self) -> int:
-        """Jails being built at once."""
-        return self.pool.max_starting or (16 if self.jail.start == "fork" else 4)
+    def starting_at_once(self, start: Literal["fork", "exec"]) -> int:
+        """How many jails are built at once where they are started that way."""
+        return self.pool.max_starting or (16 if start == "fork" else 4)
 
     @property
     def data_dir(self) -> Path:
@@ -350,9 +408,48 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             f"{source}{where}: agent.provider: no provider {config.agent.provider!r};"
             f" add a section [providers.{config.agent.provider}]"
         )
+    _check_listeners(config, text, source)
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
+
+
+def _check_listeners(config: Config, text: str, source: str) -> None:
+    def wrong(section: str, key: str, what: str) -> ConfigError:
+        return ConfigError(f"{source}{_line(text, (section, key))}: {section}.{key}: {what}")
+
+    for name, section in (("hub", config.hub), ("admin", config.admin)):
+        if bool(section.tls_certificate) != bool(section.tls_key):
+            missing = "tls_key" if section.tls_certificate else "tls_certificate"
+            raise wrong(name, missing, "certificate and key go together: set both or neither")
+        for key in ("tls_certificate", "tls_key"):
+            if (path := getattr(section, key)) and not Path(path).is_absolute():
+                raise wrong(name, key, "not an absolute path")
+    admin = config.admin
+    if not (is_loopback(admin.host) or admin.tls_certificate or admin.allow_plain):
+        raise wrong(
+            "admin", "host",
+            f"{admin.host} is not loopback, and administrators' tokens would go there unencrypted: set"
+            " tls_certificate and tls_key, or allow_plain = true if something else encrypts",
+        )  # fmt: skip
+    for at in config.access.trusted_proxies:
+        try:
+            ipaddress.ip_network(at)
+        except ValueError as error:
+            raise wrong("access", "trusted_proxies", str(error)) from None
+    for origin in config.access.origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise wrong("access", "origins", f"{origin!r} is not SCHEME://HOST or SCHEME://HOST:PORT, or *")
+    if config.access.credentials and "*" in config.access.origins:
+        raise wrong("access", "credentials", "not with the origin *: any page could then act as its visitor")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address; a name other than localhost is not known to."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _line(text: str, key: tuple[str, ...]) -> str:

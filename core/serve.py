@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from core.config import Config
+from core.config import Config, is_loopback
 from core.errors import CoreError
 from core.log import configure_logging
 from jail.host.doctor import DoctorConfig, Report, run_doctor
@@ -38,6 +38,7 @@ _USERS_FROM = 1_000  # past uid_base, as in core.users
 # an executed start is half the spawner's own work, a forked one is done beside it
 _MAX_UID = 2**31 - 2
 KEY_FILE = "provider-keys.toml"
+TLS_FILES = ("hub-certificate", "hub-key", "admin-certificate", "admin-key")
 
 
 class ServeError(CoreError):
@@ -61,7 +62,7 @@ def serve(config: Config, config_path: Path | None) -> int:
         _check_interpreter(owners)
         _refuse_second(data_dir)
         start = _attack_first(doctor_config(spawner, config_path), log)
-        spawner = replace(spawner, start=start)
+        spawner = replace(spawner, start=start, max_starting=config.starting_at_once(start))
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
 
@@ -70,6 +71,10 @@ def serve(config: Config, config_path: Path | None) -> int:
             if event == "core_ready_seen":
                 _greet(config)
 
+        if not (config.hub.tls_key or is_loopback(config.hub.host)):
+            log.warning(
+                "hub_without_tls", host=config.hub.host, hint="tokens go unencrypted unless a proxy encrypts"
+            )
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
         return run_spawner(spawner, core, egress, observe)
 
@@ -109,7 +114,7 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
             tmp_bytes=jail.tmp_bytes,
         ),
         max_alive=config.pool.max_jails,
-        max_starting=config.max_starting,
+        max_starting=config.starting_at_once(jail.start),
         grace_s=config.server.grace_s,
     )
 
@@ -137,7 +142,9 @@ def _services(
         argv=argv("core/start.py", *(["--apart"] if owners else [])),
         identity=owners.core if owners else None,
         env=env,
-        fds={name: fds[name] for name in ("config", "hub", "admin", "admin-socket")},
+        fds={
+            name: fds[name] for name in ("config", "hub", "admin", "admin-socket", *TLS_FILES) if name in fds
+        },
     )
     egress = ServiceSpec(
         name="egress",
@@ -156,6 +163,9 @@ def _descriptors(
     fds = {"config": os.memfd_create("config", os.MFD_CLOEXEC)}
     held.callback(os.close, fds["config"])
     os.write(fds["config"], msgspec.json.encode(config))
+    for name, fd in open_tls(config).items():
+        held.callback(os.close, fd)
+        fds[name] = fd
     sockets = {
         "hub": _listen(config.hub.host, config.hub.port, "hub"),
         "admin": _listen(config.admin.host, config.admin.port, "admin"),
@@ -168,6 +178,41 @@ def _descriptors(
         held.callback(os.close, keys)
         fds["provider-keys"] = keys
     return fds
+
+
+def open_tls(config: Config) -> dict[str, int]:
+    """The configured certificates and keys, opened and not read; by flag. Raises ServeError."""
+    found: dict[str, int] = {}
+    try:
+        for name in TLS_FILES:
+            section = config.hub if name.startswith("hub") else config.admin
+            key = name.endswith("key")
+            if path := section.tls_key if key else section.tls_certificate:
+                found[name] = _open_tls(Path(path), key)
+    except BaseException:
+        for fd in found.values():
+            os.close(fd)
+        raise
+    return found
+
+
+def _open_tls(path: Path, key: bool) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ServeError(f"{path}: cannot be opened: {error.strerror}") from None
+    info = os.fstat(fd)
+    problem = ""
+    if not stat.S_ISREG(info.st_mode):
+        problem = "is not a regular file"
+    elif key and info.st_mode & 0o007:
+        problem = f"can be read by anybody (mode {stat.S_IMODE(info.st_mode):o}): run chmod 600 on it"
+    elif key and info.st_uid not in (0, os.geteuid()):
+        problem = f"belongs to uid {info.st_uid}, who could put another there: give it to yourself (chown)"
+    if problem:
+        os.close(fd)
+        raise ServeError(f"{path}: {problem}")
+    return fd
 
 
 def _listen(host: str, port: int, section: str) -> socket.socket:
@@ -309,7 +354,7 @@ def _greet(config: Config) -> None:
     if not sys.stdout.isatty():
         return
     print(  # noqa: T201
-        f"\nCertosa serves on http://{config.hub.host}:{config.hub.port}\n"
+        f"\nCertosa serves on {'https' if config.hub.tls_key else 'http'}://{config.hub.host}:{config.hub.port}\n"
         "Add a user, make a token, and talk, in another terminal:\n"
         "  scripts/run user add alice\n"
         "  scripts/run token new alice\n"

@@ -53,6 +53,7 @@ class SpawnerActor(Actor):
         sock: the control socket; the loop reads it and tells this actor :class:`Heard`.
         timers: for a second try when the socket is full.
         on_link: called with the new link when egress was restarted.
+        on_started: called with the life of each jail that is built, and its first process.
         on_ended: called with the life of each jail that is gone or could not be started.
         on_measured: called with what jails use.
         on_shutdown: called with the grace in seconds when the spawner says stop.
@@ -67,6 +68,7 @@ class SpawnerActor(Actor):
         sock: socket.socket,
         timers: Edge,
         on_link: Callable[[LinkUp], None],
+        on_started: Callable[[int, int], None],
         on_ended: Callable[[int], None],
         on_measured: Callable[[tuple[host.JailUse, ...]], None],
         on_shutdown: Callable[[float], None],
@@ -75,6 +77,7 @@ class SpawnerActor(Actor):
         self._sock = sock
         self._timers = timers
         self._on_link = on_link
+        self._on_started = on_started
         self._on_ended = on_ended
         self._on_measured = on_measured
         self._on_shutdown = on_shutdown
@@ -102,12 +105,13 @@ class SpawnerActor(Actor):
 
     def _on_heard(self, heard: Any, fd: int | None) -> None:
         match heard:
-            case host.JailStarted(life, spawn_s, pid) if fd is not None:
+            case host.JailStarted(life, _, pid) if fd is not None:
                 sock = socket.socket(fileno=fd)
                 owner = self._owners.get(life)
-                if owner is None or not tell(owner, user.JailStarted(life, sock, spawn_s, pid)):
+                if owner is None or not tell(owner, user.JailStarted(life, sock)):
                     sock.close()
                     self._say(host.KillJail(life))
+                self._on_started(life, pid)
             case host.JailFailed(life, text):
                 failure = Failure("unavailable", f"your jail could not be started: {text}"[:2_000])
                 self._tell_last(life, user.JailFailed(life, failure))

@@ -112,6 +112,8 @@ def _settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], bool]:
         )  # fmt: skip
     kind = arguments.kind or (preset.kind if preset else "openai")
     settings: dict[str, Any] = {"kind": kind, "base_url": base_url}
+    if preset is not None and kind == preset.kind:
+        settings |= preset.settings
     if arguments.users is not None:
         settings["users"] = [user for user in arguments.users.split(",") if user]
     if arguments.fallback:

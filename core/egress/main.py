@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from core.config import Config
+from core.egress.first_token import show_first_token
 from core.egress.keyfile import read_descriptor, read_provider_keys
 from core.egress.process import harden
 from core.egress.secret import Secret
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.provider_keys is not None:
             keys = read_provider_keys(arguments.provider_keys, config.providers)
         vault = Vault(arguments.data_dir / "_keys")
+        show_first_token(vault, arguments.data_dir / "_keys", config.server.log_format)
     except (ConfigError, VaultError) as error:
         _log.error("egress_start_failed", reason=str(error))
         return EXIT_CONFIG

@@ -15,9 +15,13 @@ from core.egress.link import Link
 from core.egress.messages import (
     ChatCancel,
     ChatCredit,
+    ChatFile,
     ChatStart,
+    ListProviders,
     Ok,
     Ping,
+    ProvidersListed,
+    ProviderState,
     Refused,
     TryProvider,
 )
@@ -47,13 +51,14 @@ class Egress:
 
     def __init__(self, config: Config, vault: Vault, keys: Mapping[str, Secret]) -> None:
         striker = Striker(keys.values())
-        self._providers, self._servers = make_providers(config, keys, striker)
+        self._registry = make_providers(config, keys, striker)
+        self._keyed = frozenset(keys)
         self._agent = config.agent
         self._trials: set[asyncio.Task[None]] = set()
         # twice the hub's: chats that were cancelled and are closing must not refuse new ones
         limits = StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
         self.link = Link(self._received, self._opened)
-        self._streams = Streams(self._providers, self.link.send, striker, limits)
+        self._streams = Streams(self._registry.chat, self.link.send, striker, limits)
         self._loop = asyncio.get_running_loop()
         self.vault_ended = self._loop.create_future()
         self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
@@ -70,7 +75,7 @@ class Egress:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             await self._loop.create_connection(lambda: self.link, sock=core)
-            _log.info("egress_started", providers=sorted(self._providers))
+            _log.info("egress_started", providers=sorted(self._registry.chat))
             ends = (self.link.ended, self.vault_ended, stop)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self.vault_ended.done():
@@ -85,7 +90,7 @@ class Egress:
             task.cancel()
         if self._trials:
             await asyncio.wait(self._trials, timeout=_TRIAL_STOP_S)
-        for provider in self._providers.values():
+        for provider in self._registry.chat.values():
             await provider.close()
         self._vault.stop(block=False)
         await asyncio.wait((self.vault_ended,), timeout=_VAULT_STOP_S)
@@ -96,16 +101,27 @@ class Egress:
     def _received(self, message: Any) -> None:
         if isinstance(message, ChatStart):
             self._streams.start(message)
+        elif isinstance(message, ChatFile):
+            self._streams.file(message)
         elif isinstance(message, ChatCredit):
             self._streams.credit(message)
         elif isinstance(message, ChatCancel):
             self._streams.cancel(message)
         elif isinstance(message, TryProvider):
             self._try(message)
+        elif isinstance(message, ListProviders):
+            self.link.send(ProvidersListed(message.id, self._states()))
         elif isinstance(message, Ping):
             self.link.send(Ok(message.id))
         else:
             self._ask_vault(message)
+
+    def _states(self) -> tuple[ProviderState, ...]:
+        now_s = self._loop.time()
+        found = [ProviderState("builtin", "closed", 0, 0, False)]
+        for name, upstream in sorted(self._registry.upstreams.items()):
+            found.append(upstream.state(now_s, name in self._keyed))
+        return tuple(found)
 
     def _try(self, question: TryProvider) -> None:
         if len(self._trials) >= _MAX_TRIALS:
@@ -113,7 +129,7 @@ class Egress:
             return
 
         async def run() -> None:
-            self.link.send(await try_provider(question, self._servers, self._agent))
+            self.link.send(await try_provider(question, self._registry.servers, self._agent))
 
         task = self._loop.create_task(run())
         self._trials.add(task)

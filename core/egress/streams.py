@@ -9,7 +9,16 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from core.egress.messages import ChatCancel, ChatCredit, ChatDone, ChatFailed, ChatStart
+from core.egress.attached import Attached
+from core.egress.messages import (
+    ChatCancel,
+    ChatCredit,
+    ChatDone,
+    ChatFailed,
+    ChatFile,
+    ChatFileTaken,
+    ChatStart,
+)
 from core.egress.providers import Provider, ProviderError
 from core.egress.secret import Striker
 from core.egress.stream import Stream
@@ -56,6 +65,7 @@ class Streams:
         self._send = send
         self._striker = striker
         self._limits = limits
+        self._attached = Attached()
         self._running: dict[int, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()  # cancelled, and not gone yet
         self._per_user: Counter[str] = Counter()
@@ -64,14 +74,21 @@ class Streams:
     def __len__(self) -> int:
         return len(self._running) + len(self._ending)
 
+    def file(self, piece: ChatFile) -> None:
+        """Hold a piece of a file for a chat that is about to start, or fail that chat."""
+        refusal = self._attached.add(piece)
+        self._send(ChatFileTaken(piece.id) if refusal is None else ChatFailed(piece.id, refusal))
+
     def start(self, ask: ChatStart) -> None:
         """Start a chat, or refuse it. Raises LinkError for an id that runs already."""
         if ask.id in self._running:
             raise LinkError("a chat's id is used twice")
         refusal = self._refusal(ask)
         if refusal is not None:
+            self._attached.drop(ask.id)
             self._send(ChatFailed(ask.id, refusal))
             return
+        ask = msgspec.structs.replace(ask, files=self._attached.files(ask.id))
         stream = Stream(ask, self._send, self._striker)
         stream.set_open(self._open)
         self._per_user[ask.user] += 1
@@ -87,6 +104,8 @@ class Streams:
 
     def cancel(self, message: ChatCancel) -> None:
         """Stop a chat at once; nothing more is sent for it."""
+        if message.id not in self._running:
+            self._attached.drop(message.id)
         running = self._running.pop(message.id, None)
         if running is not None:
             self._ending.add(running.task)
@@ -122,6 +141,7 @@ class Streams:
 
     def _gone(self, ask: ChatStart, task: asyncio.Task[None]) -> None:
         self._ending.discard(task)
+        self._attached.drop(ask.id)
         running = self._running.get(ask.id)
         if running is not None and running.task is task:
             del self._running[ask.id]

@@ -1,11 +1,14 @@
 """The pool's actor: between the users' actors, which want jails, and the spawner, which builds them."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from actors.base import Actor, Ref, tell, void
+import pykka
+
+from actors.base import Actor, Ref, ask, tell, void
 from actors.observer import Observer
 from actors.supervisor import Timers
 from actors.user_messages import EvictJail, JailExited, JailFailed
@@ -17,6 +20,7 @@ from core.pool.policy import PoolPolicy
 from jail.host.messages import JailUse
 from jail.wire.schema import Failure
 
+_ASK_S = 5.0
 _WATCH_S = 2.0
 """Between two looks at the machine's memory while there are jails."""
 _MEASURE = 8
@@ -64,6 +68,14 @@ class KillJail:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """The spawner: a jail is built; its worker is not ready yet."""
+
+    life: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The spawner: a jail's processes are gone, or could not be started."""
 
@@ -105,11 +117,13 @@ class DescribePool:
 
 @dataclass(frozen=True, slots=True)
 class JailView:
-    """One jail. Times in seconds; ``memory_bytes`` is None until it was measured."""
+    """One jail. Times in seconds; ``pid`` is its first process (0: none yet), ``memory_bytes`` is
+    proportional, and None until it was measured."""
 
     user: str
     life: int
     state: str
+    pid: int
     age_s: float
     in_state_s: float
     start_s: float
@@ -183,6 +197,8 @@ class PoolActor(Actor):
                 self._owners[life] = owner
                 self._look(now_s)
                 self._carry_out(policy.want(life, user, now_s))
+            case Started(life, pid):
+                policy.started(life, pid)
             case Ended(life):
                 self._owners.pop(life, None)
                 self._carry_out(policy.ended(life, now_s))
@@ -322,6 +338,10 @@ class Pool:
         """End a jail; harmless when it has ended."""
         tell(self._actor, KillJail(life))
 
+    def started(self, life: int, pid: int) -> None:
+        """The spawner says that a jail is built."""
+        tell(self._actor, Started(life, pid))
+
     def ended(self, life: int) -> None:
         """The spawner says that a jail is gone, or could not be started."""
         tell(self._actor, Ended(life))
@@ -334,9 +354,17 @@ class Pool:
         """Take no new jail and give up the others as they become idle; or end that."""
         tell(self._actor, DrainPool(on))
 
-    def ask(self, message: EvictUser | KillUser | DescribePool, timeout_s: float) -> Any:
-        """Ask the actor and wait. Raises pykka.Timeout, pykka.ActorDeadError."""
-        return self._actor.ask(message, timeout=timeout_s)
+    async def describe(self) -> PoolView:
+        """The jails as they stand. Raises LinkError."""
+        found: PoolView = await self.ask(DescribePool())
+        return found
+
+    async def ask(self, message: EvictUser | KillUser | DescribePool) -> Any:
+        """Ask the actor and wait. Raises LinkError."""
+        try:
+            return await asyncio.to_thread(ask, self._actor, message, _ASK_S)
+        except (pykka.Timeout, pykka.ActorDeadError):
+            raise LinkError("the pool does not answer; try again") from None
 
 
 def _jail_view(jail: Jail, now_s: float) -> JailView:
@@ -344,6 +372,7 @@ def _jail_view(jail: Jail, now_s: float) -> JailView:
         jail.user,
         jail.life,
         jail.state,
+        jail.pid,
         now_s - jail.wanted_s,
         now_s - jail.since_s,
         jail.start_s,

@@ -83,6 +83,7 @@ class Jail:
     since_s: float = 0.0  # in this state
     start_s: float = 0.0  # what its start took
     due_s: float = 0.0  # when it was idle for too long
+    pid: int = 0  # its first process, once it is built
     uses: int = 0
     memory_bytes: int | None = None
     processes: int = 0

@@ -114,6 +114,11 @@ class PoolPolicy:
         self._settle(now_s)
         return self._take()
 
+    def started(self, life: int, pid: int) -> None:
+        """A jail is built; its worker is not ready yet."""
+        if life in self._jails:
+            self._jails[life].pid = pid
+
     def measured(self, life: int, memory_bytes: int, processes: int, cpu_s: float, now_s: float) -> None:
         """What a jail's processes hold and have used."""
         jail = self._jails.get(life)

@@ -57,7 +57,13 @@ class _Entry:
 
 
 class Jails:
-    """The table of jails. ``idle`` is called whenever the last one has gone."""
+    """The table of jails.
+
+    Args:
+        guard, guard_group: whoever outlives us has to know of this process, by its pidfd; of this group,
+            by a pidfd of its leader and itself (:mod:`jail.host.group`).
+        idle: called whenever the last one has gone.
+    """
 
     def __init__(
         self,
@@ -66,11 +72,13 @@ class Jails:
         plan: JailPlan,
         send: Send,
         guard: Callable[[int], None],
+        guard_group: Callable[[tuple[int, int]], None],
         observe: Observe,
         idle: Callable[[], None],
     ) -> None:
         self._loop, self._starter, self._plan = loop, starter, plan
-        self._send, self._guard, self._observe, self._idle = send, guard, observe, idle
+        self._send, self._observe, self._idle = send, observe, idle
+        self._guard, self._guard_group = guard, guard_group
         self._waiting: deque[StartJail] = deque()
         self._entries: dict[int, _Entry] = {}
         self._by_pid: dict[int, int] = {}
@@ -133,6 +141,11 @@ class Jails:
         found = (entry.jail.init_pidfd for entry in self._entries.values())
         return [fd for fd in found if fd is not None]
 
+    def groups(self) -> list[tuple[int, int]]:
+        """The process groups that jails were started in, as ``guard_group`` was told."""
+        found = (entry.jail.group for entry in self._entries.values())
+        return [group for group in found if group is not None]
+
     def reaped(self, pid: int, status: int) -> bool:
         """A child was waited for; whether it was one of ours."""
         life = self._by_pid.pop(pid, None)
@@ -160,6 +173,8 @@ class Jails:
         life = entry.request.life
         self._entries[life] = entry
         entry.timer = self._loop.later(_STUCK_S, lambda: self._kill(entry))
+        if entry.jail.group is not None:
+            self._guard_group(entry.jail.group)
         self._watch(entry)
 
     def _watch(self, entry: _Entry) -> None:

@@ -313,8 +313,8 @@ class Spawner:
 
     def _new_jails(self) -> Jails:
         return Jails(
-            self._loop, self._starter, self._plan, self._send, self._watch, self._observe,
-            self._on_idle,
+            self._loop, self._starter, self._plan, self._send, self._watch, self._watch_group,
+            self._observe, self._on_idle,
         )  # fmt: skip
 
     def _on_idle(self) -> None:
@@ -345,7 +345,13 @@ class Spawner:
             # any other is an orphan of one of those: reaping it is all it needs
 
     def _watch(self, pidfd: int) -> None:
-        if not self._guard.watch([pidfd]):
+        self._look_at_guard(self._guard.watch([pidfd]))
+
+    def _watch_group(self, group: tuple[int, int]) -> None:
+        self._look_at_guard(self._guard.watch_groups([group]))
+
+    def _look_at_guard(self, took: bool) -> None:
+        if not took:
             self._observe("guard_failed", {})
             self._guard.kill()  # its successor is given all of them
 
@@ -353,11 +359,11 @@ class Spawner:
         self._guard.close()
         self._guard = Guard()
         services = [s.pidfd for s in (self._core, self._egress) if s.pidfd is not None]
-        if self._guard.watch([*services, *self._jails.pidfds()]):
+        took = self._guard.watch([*services, *self._jails.pidfds()])
+        took = self._guard.watch_groups(self._jails.groups()) and took
+        if took:
             self._observe("guard_replaced", {})
-        else:
-            self._observe("guard_failed", {})
-            self._guard.kill()
+        self._look_at_guard(took)
 
     # ---- the end ------------------------------------------------------------------------------
 

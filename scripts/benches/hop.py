@@ -67,7 +67,7 @@ class _OneJail:
 
     def launch(self, life: int, user: str, owner: Ref) -> None:  # noqa: ARG002 - the protocol's
         self._owner = owner
-        tell(owner, JailStarted(life, self._edge, 0.0))
+        tell(owner, JailStarted(life, self._edge))
 
     def used(self, life: int, busy: bool) -> None:
         """Nobody keeps a pool here."""

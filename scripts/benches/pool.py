@@ -2,8 +2,8 @@
 
 1,000 users, two days; a start takes 0.15 s. ``hits`` is the share of turns that found a warm jail,
 ``median`` and ``p99`` the mean and the peak of what the jails held together, ``wait`` what a turn
-waited for its jail. The floor is keeping every jail for ever. ``lru`` gives up the one longest unused where the
-pool's own order considers how large it is, with the same budget.
+waited for its jail. The floor is keeping every jail for ever. ``lru`` gives up the one longest unused
+where the pool's own order considers how large it is, with the same budget.
 """
 
 import heapq

@@ -16,7 +16,7 @@ from actors.observer import Silent
 from actors.service import RequestKey, TurnSpec, VerbRequest
 from actors.supervisor import stop_and_wait
 from actors.user import UserActor
-from actors.user_messages import CancelTurn, DescribeJail, JailExited, JailStarted, Leave, StartTurn
+from actors.user_messages import CancelTurn, JailExited, JailStarted, Leave, StartTurn
 from jail.wire.connection import Asked, CancelCame, Connection, Event, Replied
 from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.schema import Agent, ChatDelta, ChatEnd, Delta, Done, Failure, Message, ProviderChat, TurnEnd
@@ -73,7 +73,7 @@ class FakeJails:
         mine, far = socket.socketpair()
         self.owner = owner
         self.workers.put(Worker(far))
-        owner.tell(JailStarted(life, mine, 0.0))
+        owner.tell(JailStarted(life, mine))
 
     def used(self, life: int, busy: bool) -> None:
         self.uses.put((life, busy))
@@ -173,8 +173,8 @@ def test_a_turn_runs_over_the_real_edge(house: House) -> None:
     worker.say(worker.connection.reply(turn, TurnEnd("stop")))
     assert ended(spec) == TurnEnd("stop")
     assert sink(spec).items == [Delta("ho")] * 40
-    info = ask(house.ref, DescribeJail(), _LIMIT_S)
-    assert (info.user, info.phase, info.start_s > 0) == ("alice", "ready", True)
+    assert house.jails.uses.get(timeout=_LIMIT_S) == (1, True)
+    assert house.jails.uses.get(timeout=_LIMIT_S) == (1, False)
     worker.sock.close()
 
 
@@ -185,7 +185,7 @@ def test_a_log_that_accepts_nothing_stops_the_worker_at_its_window(house: House)
         worker.say(worker.connection.item(turn, Delta("x")))
     assert worker.connection.credit(turn) == 0
     while len(sink(spec).waiting) < 16:
-        ask(house.ref, DescribeJail(), _LIMIT_S)
+        ask(house.ref, CancelTurn("turn_" + "9" * 16), _LIMIT_S)
     for accepted in sink(spec).waiting[:4]:
         accepted()
     while worker.connection.credit(turn) < 4:
@@ -200,7 +200,7 @@ def test_a_spec_of_another_user_is_refused_and_is_loud(house: House) -> None:
     assert isinstance(outcome, Failure)
     assert outcome.code == "internal"
     with pytest.raises(pykka.ActorDeadError):
-        ask(house.ref, DescribeJail(), _LIMIT_S)
+        ask(house.ref, CancelTurn("turn_" + "9" * 16), _LIMIT_S)
     assert house.jails.workers.empty()
 
 
