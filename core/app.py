@@ -11,15 +11,16 @@ Exit status: 0 after Shutdown, 1 where a part failed for good or the spawner is 
 
 import argparse
 import asyncio
+import dataclasses
 import itertools
 import os
+import signal
 import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from actors.base import Actor, Exited, Ref, ask, tell
@@ -30,16 +31,15 @@ from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
 from actors.user import UserActor
 from core.administration import CoreAdministration
 from core.config import Config
-from core.egress.keyfile import read_descriptor
-from core.egress.process import harden
+from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
 from core.errors import ConfigError, CoreError
 from core.hub.actor import HubActor
 from core.hub.agents import Agents
 from core.hub.server import HubParts, HubServer
-from core.hub.tls import MAX_FILE_BYTES, Tls, TlsFiles
+from core.hub.tls import Tls, read_tls
 from core.insight import CoreInsight
-from core.log import configure_logging
+from core.log import configure_logging, set_level
 from core.metrics import Metrics
 from core.observer import CoreObserver
 from core.policy import Policy
@@ -48,6 +48,7 @@ from core.pool.jails import Budget, Keep
 from core.sessions import Library, SessionsService, Storage
 from core.sessions.actor import SessionsActor
 from core.spawner_link import Heard, Host, SpawnerActor
+from core.state_dump import StateDump
 from core.turns import Turns
 from core.turns import Users as UserActors
 from core.users import NoSuchUser, Users
@@ -55,7 +56,6 @@ from core.vault.standing import Standings
 from jail.host.messages import HostError, ToCore, receive_message
 
 EXIT_OK, EXIT_FAILED, EXIT_CRASHED, EXIT_CONFIG = 0, 1, 70, 78
-_MAX_CONFIG_BYTES = 1 << 20
 _ASK_S = 60.0  # all of the tree's start: the hub's and the databases' on a slow disk
 # What jails get to drain after the last turn; then the spawner kills them.
 _LEAVE_S = 12.0
@@ -118,6 +118,10 @@ class Core:
         self._pool = Pool()
         self._turns = Turns()
         self._link = EgressLink(self._standings, self._turns)
+        self._agents = Agents(data_dir / "users", config)
+        self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
+        self._dump: StateDump | None = None
+        self._dump_path = data_dir / "_system" / "dump-core.txt"
         self._hub = HubServer(
             HubParts(
                 config=config.hub,
@@ -126,15 +130,15 @@ class Core:
                 calls=self._turns,
                 sessions=self._sessions,
                 library=Library(self._storage, self._sessions),
-                agents=Agents(data_dir / "users", config),
+                agents=self._agents,
                 metrics=metrics,
                 administration=self._administration(),
                 insight=self._insight(data_dir),
                 missing=self._missing,
                 admin=config.admin,
                 access=config.access,
-                hub_tls=_tls("hub", tls),
-                admin_tls=_tls("admin", tls),
+                hub_tls=self._tls["hub"],
+                admin_tls=self._tls["admin"],
             )
         )
         self._root: Ref | None = None
@@ -145,6 +149,7 @@ class Core:
         """Serve until told to stop; returns the exit status."""
         self._edge.start()
         self._root = _Root.start(self._observer, self._on_tree_end)
+        self._dump = StateDump(self._dump_path, self._state)
         await asyncio.to_thread(self._grow)
         self._loop.add_reader(self._sockets.control.fileno(), self._on_control)
         self._host.say_ready()
@@ -156,6 +161,7 @@ class Core:
                 self._log.warning("jails_left_at_stop")
         self._loop.remove_reader(self._sockets.control.fileno())
         await asyncio.to_thread(self._fell)
+        self._dump.close()
         self._log.info("core_stopped", orderly=grace_s is not None)
         return EXIT_OK if grace_s is not None else EXIT_FAILED
 
@@ -209,6 +215,7 @@ class Core:
             on_ended=self._pool.ended,
             on_measured=self._pool.measured,
             on_shutdown=self._on_shutdown,
+            on_reload=self._on_reload,
         )
         self._host.connect(ref)
         return ref
@@ -320,6 +327,43 @@ class Core:
         if self._egress is None or not tell(self._egress, link):
             link.sock.close()
 
+    def _on_reload(self, handed: dict[str, int]) -> None:
+        """On the spawner actor's thread."""
+        self._loop.call_soon_threadsafe(self._reload, handed)
+
+    def _reload(self, handed: dict[str, int]) -> None:
+        """Use another configuration; the spawner has seen to it that all of it will do."""
+        try:
+            config = read_config(handed.pop("config"))
+            for name, tls in self._tls.items():
+                files = {
+                    key: handed.pop(key) for key in (f"{name}-certificate", f"{name}-key") if key in handed
+                }
+                if tls is not None and files:
+                    tls.replace(read_tls(name, files))
+        except (ConfigError, KeyError) as error:
+            self._log.error("config_not_used", reason=str(error))
+            return
+        finally:
+            for fd in handed.values():
+                os.close(fd)
+        self._config = config
+        set_level(config.server.log_level)
+        self._policy.apply(config.verbs)
+        self._agents.apply(config)
+        self._hub.apply(config.hub, config.access)
+        self._pool.apply(_budget(config))
+        self._log.info("config_used")
+
+    async def _state(self) -> dict[str, Any]:
+        """What an operator reads beside the stacks."""
+        return {
+            "pool": dataclasses.asdict(await self._pool.describe()),
+            "turns": self._hub.describe(),
+            "egress": self._link.describe(),
+            "loop_lag_s": self._hub.admission.lag_s,
+        }
+
     def _on_shutdown(self, grace_s: float) -> None:
         self._loop.call_soon_threadsafe(self._finish, grace_s)
 
@@ -337,9 +381,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     os.umask(0o077)
     harden()
-    config = msgspec.json.decode(
-        read_descriptor(arguments.config, _MAX_CONFIG_BYTES, "the configuration"), type=Config
-    )
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to dump
+    config = read_config(arguments.config)
     configure_logging(config.server.log_level, config.server.log_format, "core")
     sockets = Sockets(
         *(
@@ -396,16 +439,6 @@ def _tls(name: str, fds: Mapping[str, int]) -> Tls | None:
     if f"{name}-key" not in fds:
         return None
     return Tls(name, read_tls(name, fds))
-
-
-def read_tls(name: str, fds: Mapping[str, int]) -> TlsFiles:
-    """A listener's certificate and key; closes their descriptors. Raises ConfigError."""
-    return TlsFiles(
-        *(
-            read_descriptor(fds[f"{name}-{what}"], MAX_FILE_BYTES, f"{name}.{key}")
-            for what, key in (("certificate", "tls_certificate"), ("key", "tls_key"))
-        )
-    )
 
 
 def _crash(error: BaseException) -> None:

@@ -101,6 +101,11 @@ class EgressLink:
         """Whether there is an egress process to talk to."""
         return self._channel is not None
 
+    def describe(self) -> dict[str, int | bool]:
+        """How much is under way, for a dump of states."""
+        with self._lock:
+            return {"up": self.up, "streams": len(self._streams), "questions": len(self._questions)}
+
     # -- the vault ----------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Any]) -> Any:

@@ -21,6 +21,7 @@ import structlog
 from core.config import Config, is_loopback
 from core.errors import CoreError
 from core.log import configure_logging
+from core.reload import TLS_FILES, Reloader, config_file
 from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
 from jail.host.messages import HostError
@@ -38,7 +39,6 @@ _USERS_FROM = 1_000  # past uid_base, as in core.users
 # an executed start is half the spawner's own work, a forked one is done beside it
 _MAX_UID = 2**31 - 2
 KEY_FILE = "provider-keys.toml"
-TLS_FILES = ("hub-certificate", "hub-key", "admin-certificate", "admin-key")
 
 
 class ServeError(CoreError):
@@ -76,7 +76,8 @@ def serve(config: Config, config_path: Path | None) -> int:
                 "hub_without_tls", host=config.hub.host, hint="tokens go unencrypted unless a proxy encrypts"
             )
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
-        return run_spawner(spawner, core, egress, observe)
+        reload = Reloader(config, config_path, lambda new: open_files(new, data_dir, owners))
+        return run_spawner(spawner, core, egress, observe, reload)
 
 
 def examine(config: Config, config_path: Path | None) -> Report:
@@ -151,7 +152,10 @@ def _services(
         argv=argv("core/egress/start.py"),
         identity=owners.egress if owners else None,
         env=env_egress,
-        fds={name: fds[name] for name in ("config", "provider-keys") if name in fds},
+        fds={
+            "config": fds["egress-config"],
+            **{name: fds[name] for name in ("provider-keys",) if name in fds},
+        },
     )
     return core, egress
 
@@ -160,12 +164,13 @@ def _descriptors(
     config: Config, data_dir: Path, owners: Owners | None, held: contextlib.ExitStack
 ) -> dict[str, int]:
     """Everything core and egress inherit, by flag; closed with ``held``."""
-    fds = {"config": os.memfd_create("config", os.MFD_CLOEXEC)}
-    held.callback(os.close, fds["config"])
-    os.write(fds["config"], msgspec.json.encode(config))
-    for name, fd in open_tls(config).items():
+    fds = {
+        "config": config_file(config),
+        "egress-config": config_file(config),
+        **open_files(config, data_dir, owners),
+    }
+    for fd in fds.values():
         held.callback(os.close, fd)
-        fds[name] = fd
     sockets = {
         "hub": _listen(config.hub.host, config.hub.port, "hub"),
         "admin": _listen(config.admin.host, config.admin.port, "admin"),
@@ -174,10 +179,20 @@ def _descriptors(
     for name, sock in sockets.items():
         held.enter_context(sock)
         fds[name] = sock.fileno()
-    if (keys := _open_keys(data_dir / "_keys" / KEY_FILE, owners)) is not None:
-        held.callback(os.close, keys)
-        fds["provider-keys"] = keys
     return fds
+
+
+def open_files(config: Config, data_dir: Path, owners: Owners | None) -> dict[str, int]:
+    """What the configuration names besides itself, opened and not read; by flag. Raises ServeError."""
+    found = open_tls(config)
+    try:
+        if (keys := _open_keys(data_dir / "_keys" / KEY_FILE, owners)) is not None:
+            found["provider-keys"] = keys
+    except BaseException:
+        for fd in found.values():
+            os.close(fd)
+        raise
+    return found
 
 
 def open_tls(config: Config) -> dict[str, int]:

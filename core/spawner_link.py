@@ -57,6 +57,7 @@ class SpawnerActor(Actor):
         on_ended: called with the life of each jail that is gone or could not be started.
         on_measured: called with what jails use.
         on_shutdown: called with the grace in seconds when the spawner says stop.
+        on_reload: called with the descriptors, by flag, that are to be used from now on.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class SpawnerActor(Actor):
         on_ended: Callable[[int], None],
         on_measured: Callable[[tuple[host.JailUse, ...]], None],
         on_shutdown: Callable[[float], None],
+        on_reload: Callable[[dict[str, int]], None],
     ) -> None:
         super().__init__(name, parent, observer)
         self._sock = sock
@@ -81,6 +83,8 @@ class SpawnerActor(Actor):
         self._on_ended = on_ended
         self._on_measured = on_measured
         self._on_shutdown = on_shutdown
+        self._on_reload = on_reload
+        self._handed: dict[str, int] = {}
         self._queue: deque[Any] = deque()
         self._owners: dict[int, Ref] = {}
         self._waiting: dict[int, Callable[[str], None]] = {}
@@ -102,6 +106,12 @@ class SpawnerActor(Actor):
                 self._flush()
             case _:
                 raise TypeError(f"unknown message {type(message).__name__}")
+
+    def teardown(self) -> None:
+        """What was handed over and never used is closed."""
+        for fd in self._handed.values():
+            os.close(fd)
+        self._handed.clear()
 
     def _on_heard(self, heard: Any, fd: int | None) -> None:
         match heard:
@@ -126,6 +136,13 @@ class SpawnerActor(Actor):
                 self._on_link(LinkUp(socket.socket(fileno=fd)))
             case host.Shutdown(grace_s):
                 self._on_shutdown(grace_s)
+            case host.Handed(name) if fd is not None:
+                if (old := self._handed.pop(name, None)) is not None:
+                    os.close(old)
+                self._handed[name] = fd
+            case host.Reload():
+                handed, self._handed = self._handed, {}
+                self._on_reload(handed)
             case _:
                 raise CoreError(f"the spawner sent {type(heard).__name__} without what belongs to it")
 

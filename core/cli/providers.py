@@ -21,7 +21,7 @@ from core.config import Config, default_config_path
 
 _MAX_KEY_CHARACTERS = 8_192
 _SHOWN_MODELS = 12
-_RESTART = "A running server sees it after a restart."
+_RESTART = "A running server sees it after SIGHUP or a restart."
 
 
 def add(arguments: argparse.Namespace) -> int:

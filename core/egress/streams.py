@@ -96,6 +96,20 @@ class Streams:
         self._running[ask.id] = _Running(stream, task)
         task.add_done_callback(lambda done: self._gone(ask, done))
 
+    def use(
+        self, providers: Mapping[str, Provider], striker: Striker, limits: StreamLimits
+    ) -> set["asyncio.Task[None]"]:
+        """Start chats with these from now on; returns those that still run with what was there before."""
+        self._providers, self._striker, self._limits = providers, striker, limits
+        return {*(running.task for running in self._running.values()), *self._ending}
+
+    def describe(self) -> list[dict[str, object]]:
+        """Whose chats run, and with which provider, for a dump of states."""
+        return [
+            {"id": id_, "user": running.stream.ask.user, "provider": running.stream.ask.provider}
+            for id_, running in self._running.items()
+        ]
+
     def credit(self, message: ChatCredit) -> None:
         """More items may come; nothing happens where the chat has ended."""
         running = self._running.get(message.id)

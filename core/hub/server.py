@@ -126,6 +126,15 @@ class HubServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._lag
 
+    def describe(self) -> list[dict[str, object]]:
+        """The turns that run, for a dump of states."""
+        return self._starter.describe()
+
+    def apply(self, hub: HubSection, access: AccessSection) -> None:
+        """Use what counts at once of another configuration: bounds on turns, and who may come in."""
+        self.admission.apply(hub)
+        self._access.apply(access)
+
     def cancel_turns(self, user: str) -> int:
         """End a user's turns early; how many there were. On the loop's thread."""
         return self._starter.cancel_all(user)

@@ -6,10 +6,11 @@ and hands over descriptors; OpenSSL loads from files alone, so the bytes lie in 
 
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from core.egress.keyfile import read_descriptor
 from core.errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 20
@@ -40,6 +41,16 @@ class Tls:
     def replace(self, files: TlsFiles) -> None:
         """Use others from the next connection on; ConfigError, and the old ones stay."""
         self.context = _context(self._name, files)
+
+
+def read_tls(name: str, fds: Mapping[str, int]) -> TlsFiles:
+    """A listener's certificate and key; closes their descriptors. Raises ConfigError."""
+    return TlsFiles(
+        *(
+            read_descriptor(fds[f"{name}-{what}"], MAX_FILE_BYTES, f"{name}.{key}")
+            for what, key in (("certificate", "tls_certificate"), ("key", "tls_key"))
+        )
+    )
 
 
 def _context(name: str, files: TlsFiles) -> ssl.SSLContext:

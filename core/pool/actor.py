@@ -111,6 +111,13 @@ class DrainPool:
 
 
 @dataclass(frozen=True, slots=True)
+class Apply:
+    """Go on with other limits."""
+
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
 class DescribePool:
     """Ask: the jails as they stand. Answers :class:`PoolView`."""
 
@@ -219,6 +226,8 @@ class PoolActor(Actor):
             case DrainPool(on):
                 self.observer.note("pool_drained" if on else "pool_reopened")
                 self._carry_out(policy.drain(on, now_s))
+            case Apply(budget):
+                self._carry_out(policy.apply(budget, now_s))
             case DescribePool():
                 answer = self._view(now_s)
             case EvictUser(user):
@@ -353,6 +362,10 @@ class Pool:
     def drain(self, on: bool) -> None:
         """Take no new jail and give up the others as they become idle; or end that."""
         tell(self._actor, DrainPool(on))
+
+    def apply(self, budget: Budget) -> None:
+        """Go on with other limits."""
+        tell(self._actor, Apply(budget))
 
     async def describe(self) -> PoolView:
         """The jails as they stand. Raises LinkError."""

@@ -110,7 +110,7 @@ class PoolPolicy:
         jail.stale = True
         self._move(jail, "busy" if busy else "idle", now_s)
         if not busy:
-            self._arm(jail, now_s)
+            self._arm(jail)
         self._settle(now_s)
         return self._take()
 
@@ -156,6 +156,14 @@ class PoolPolicy:
         if on:
             for jail in list(self._in["queued"].values()):
                 self._drop(jail, "draining")
+        self._settle(now_s)
+        return self._take()
+
+    def apply(self, budget: Budget, now_s: float) -> list[Decision]:
+        """Go on with other limits; they count for the jails there are, too."""
+        self.budget = budget
+        for jail in self._in["idle"].values():
+            self._arm(jail)
         self._settle(now_s)
         return self._take()
 
@@ -259,11 +267,11 @@ class PoolPolicy:
     def _keep(self, jail: Jail) -> Keep:
         return self.budget.users.get(jail.user, _AS_ALL)
 
-    def _arm(self, jail: Jail, now_s: float) -> None:
+    def _arm(self, jail: Jail) -> None:
         keep = self._keep(jail)
+        jail.due_s = 0.0  # what the heap has of it does not count any more
         if not keep.always:
-            idle_s = self.budget.idle_s if keep.idle_s is None else keep.idle_s
-            jail.due_s = now_s + idle_s
+            jail.due_s = jail.since_s + (self.budget.idle_s if keep.idle_s is None else keep.idle_s)
             heapq.heappush(self._due, (jail.due_s, jail.life))
 
     def _skip_stale(self) -> None:

@@ -92,6 +92,21 @@ class Jails:
         requests = [entry.request for entry in self._entries.values()]
         return {request.user for request in (*requests, *self._waiting)}
 
+    def describe(self) -> list[dict[str, object]]:
+        """Each jail's life, user and phase, those that wait to be started too."""
+        found: list[dict[str, object]] = [
+            {
+                "life": life,
+                "user": entry.request.user,
+                "phase": entry.jail.phase.name.lower(),
+                "pids": list(entry.jail.pids),
+                "killed": entry.killed,
+            }
+            for life, entry in self._entries.items()
+        ]
+        found += [{"life": r.life, "user": r.user, "phase": "waiting"} for r in self._waiting]
+        return found
+
     def start(self, request: StartJail) -> None:
         """Start a jail, now or when fewer are starting. Raises HostError for a life in use."""
         if request.life in self._entries or request in self._waiting:

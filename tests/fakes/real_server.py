@@ -199,17 +199,21 @@ class RealServer:
         """Start it and wait for nothing; ``hub_port`` 0 takes a free one."""
         free = free_ports(2)
         self.hub_port, self.admin_port = hub_port or free[0], free[1]
-        sections = {
-            **self._sections,
-            "hub": {**self._sections.get("hub", {}), "port": self.hub_port},
-            "admin": {**self._sections.get("admin", {}), "port": self.admin_port},
-        }
-        self.config_path.write_text(toml(sections))
+        self.write_config()
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 command(self._before, "--config", str(self.config_path), "serve"),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+
+    def write_config(self, more: Sections | None = None, raw: str = "") -> None:
+        """Write the file as it was at the start, with more sections, or with ``raw`` in their place."""
+        sections = {
+            **self._sections,
+            "hub": {**self._sections.get("hub", {}), "port": self.hub_port},
+            "admin": {**self._sections.get("admin", {}), "port": self.admin_port},
+        }
+        self.config_path.write_text(raw or toml({**sections, **(more or {})}))
 
     def start(self) -> None:
         """Start it and wait until it is ready."""

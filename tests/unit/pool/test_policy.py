@@ -1,6 +1,7 @@
 """The pool's decisions, one stimulus after another."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -80,6 +81,18 @@ def test_an_operator_sets_other_times_for_a_user() -> None:
     bob = house.warm("bob")
     assert house.after(6) == [Evict(bob, "idle")]
     assert house.after(1_000_000) == []
+
+
+def test_other_limits_count_for_the_jails_there_are() -> None:
+    house = House(jails=9)
+    ann, bob = house.warm("ann"), house.warm("bob")
+    house.after(50)
+    budget = replace(house.policy.budget, idle_s=40.0, users={"bob": Keep(always=True)})
+    assert house.policy.apply(budget, house.now_s) == [Evict(ann, "idle")]
+    assert house.after(1_000) == []
+    assert house.policy.apply(Budget(idle_s=2_000.0, free_bytes=0), house.now_s) == []
+    assert house.policy.next_deadline_s() == 1_000.0 + 2_000.0
+    assert house.after(950) == [Evict(bob, "idle")]
 
 
 def test_only_so_many_are_built_at_once_and_the_rest_in_their_order() -> None:
