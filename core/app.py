@@ -29,7 +29,9 @@ from actors.observer import Observer
 from actors.restart import RestartPolicy
 from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
 from actors.user import UserActor
+from core.accounts import CoreAccounts
 from core.administration import CoreAdministration
+from core.audited import AuditedAdministration, CoreAuditor
 from core.config import Config
 from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
@@ -105,19 +107,20 @@ class Core:
         self._end: asyncio.Future[float | None] = self._loop.create_future()
         self._log = structlog.get_logger()
         self._metrics = metrics = Metrics()
-        self._observer: Observer = CoreObserver(metrics)
+        self._standings = Standings()
+        self._turns = Turns()
+        self._link = EgressLink(self._standings, self._turns, metrics.limit_met)
+        self._auditor = CoreAuditor(self._link)
+        self._observer: Observer = CoreObserver(metrics, self._auditor.jail_killed)
         self._policy = Policy(config.verbs)
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
-        self._standings = Standings()
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
         self._host = Host(self._host_uid)
         self._pool = Pool()
-        self._turns = Turns()
-        self._link = EgressLink(self._standings, self._turns)
         self._agents = Agents(data_dir / "users", config)
         self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
         self._dump: StateDump | None = None
@@ -132,7 +135,9 @@ class Core:
                 library=Library(self._storage, self._sessions),
                 agents=self._agents,
                 metrics=metrics,
-                administration=self._administration(),
+                administration=AuditedAdministration(self._administration(), self._auditor),
+                accounts=CoreAccounts(self._link, self._table, self._auditor),
+                login_failed=self._auditor.login_failed,
                 insight=self._insight(data_dir),
                 missing=self._missing,
                 admin=config.admin,

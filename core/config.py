@@ -10,11 +10,14 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from msgspec import Meta
 
+from core.audit.section import AuditSection
 from core.errors import ConfigError
+from core.ledger.section import PriceSection, UsageSection, cost_fault, price_fault
 from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -186,7 +189,10 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
     max_tokens: Annotated[
         int,
         Meta(
-            ge=1, le=10_000_000, description="anthropic: of one answer, where nobody says; it has to be sent"
+            ge=1,
+            le=10_000_000,
+            description="of one answer, where nobody says: sent to anthropic, which wants one, "
+            "and for users with a hard limit on tokens or cost",
         ),
     ] = 8_192
     max_tokens_field: Annotated[
@@ -234,6 +240,10 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(max_length=256)], ...],
         Meta(max_length=8, description="PROVIDER/MODEL in order, while nothing of the answer has come"),
     ] = ()
+    prices: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=128)], PriceSection],
+        Meta(max_length=1_000, description='by model, "*" for any other; without one nothing is counted'),
+    ] = {}
 
 
 class AgentSection(_Section, frozen=True):
@@ -278,6 +288,8 @@ class Config(_Section, frozen=True):
     pool: PoolSection = PoolSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
+    usage: UsageSection = UsageSection()
+    audit: AuditSection = AuditSection()
     providers: dict[Name, ProviderSection] = {}
     verbs: dict[str, VerbMode] = {}
 
@@ -409,6 +421,7 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             f" add a section [providers.{config.agent.provider}]"
         )
     _check_listeners(config, text, source)
+    _check_usage(config, text, source)
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
@@ -450,6 +463,25 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def _check_usage(config: Config, text: str, source: str) -> None:
+    def wrong(key: tuple[str, ...], what: str) -> ConfigError:
+        return ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {what}")
+
+    try:
+        ZoneInfo(config.usage.zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        what = f"no time zone {config.usage.zone!r} here; such as UTC or Europe/Berlin"
+        raise wrong(("usage", "zone"), what) from None
+    for level, limits in (("soft", config.usage.soft), ("hard", config.usage.hard)):
+        if limits.cost is not None and (fault := cost_fault(limits.cost)):
+            raise wrong(("usage", level, "cost"), fault)
+    for name, section in config.providers.items():
+        for model, price in section.prices.items():
+            for key, value in (("input", price.input), ("output", price.output)):
+                if fault := price_fault(value):
+                    raise wrong(("providers", name, "prices", model, key), fault)
 
 
 def _line(text: str, key: tuple[str, ...]) -> str:

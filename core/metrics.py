@@ -10,6 +10,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from core.ledger.metering import Dimension, Level
 from core.pool.jails import State, Why, WhyNot
 from jail.wire.errors import FaultReason
 from jail.wire.schema import ErrorCode, Failure, TurnEnd
@@ -58,6 +59,7 @@ class Metrics:
             "files",
             "sessions",
             "agents",
+            "usage",
             "health",
             "metrics",
             "admin",
@@ -77,6 +79,14 @@ class Metrics:
         self._edge_faults = _Labelled(
             r, "certosa_edge_faults_total", "Jails that broke the protocol, by how.", "reason",
             (*get_args(FaultReason), "other"),
+        )  # fmt: skip
+        self._limits_met = _Labelled(
+            r, "certosa_usage_soft_limits_total", "Soft limits reached, by of what.", "dimension",
+            (*get_args(Dimension), "other"),
+        )  # fmt: skip
+        self._usage_refused = _Labelled(
+            r, "certosa_usage_refused_total", "Refused at a hard limit, by of what.", "dimension",
+            (*get_args(Dimension), "other"),
         )  # fmt: skip
         self._restarts = _Labelled(
             r, "certosa_restarts_total", "Children that a supervisor restarted.", "actor", ("other",)
@@ -126,6 +136,10 @@ class Metrics:
     def loop_lag(self, seconds: float) -> None:
         """The hub's loop ran that late."""
         self._loop_lag_s.set(seconds)
+
+    def limit_met(self, level: Level, dimension: Dimension) -> None:
+        """A user reached a limit of their day's; a hard one refused a request."""
+        (self._limits_met if level == "soft" else self._usage_refused).inc(dimension)
 
     # -- the middle floor (see actors.observer) -----------------------------------------------------
 

@@ -24,6 +24,8 @@ LIVE = (
     "jail.start_timeout_s",
     *(f"pool.{name}" for name in ("idle_s", "memory_bytes", "free_bytes", "max_waiting", "wait_s", "users")),
     "agent",
+    "usage.soft",
+    "usage.hard",
     "providers",
     "verbs",
 )

@@ -34,6 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_tokens(commands)
     _add_providers(commands)
     _add_pool(commands)
+    _add_usage(commands)
+    _add_audit(commands)
     _add_configuration(commands)
     return parser
 
@@ -217,6 +219,36 @@ def _add_providers(commands: Any) -> None:
     test.add_argument("--model", default="", help="which model (default: the agents', or the first)")
     remove = _command(providers, "remove", "providers:remove", "remove a provider and its key")
     remove.add_argument("name")
+
+
+def _add_usage(commands: Any) -> None:
+    usage = _command(commands, "usage", "usage:usage", "show what was used, by day, model and user")
+    usage.add_argument("user", nargs="?", default="", help="of one user (default: of all)")
+    usage.add_argument("--mine", action="store_true", help="your own; the token comes as for chat")
+    usage.add_argument("--day", metavar="DAY", help="one day, such as 2026-12-31 (default: today)")
+    usage.add_argument("--since", metavar="DAY", help="from that day on")
+    _add_account(usage)
+    limits = _group(commands, "limit", "manage what users may use in a day")
+    show = _command(limits, "show", "usage:show_limits", "show a user's limits and what is left of them")
+    show.add_argument("user")
+    change = _command(limits, "set", "usage:set_limits", "give a user limits of their own")
+    change.add_argument("user")
+    what = "tokens, requests, bytes or cost; the value is a number, none or default; may be repeated"
+    change.add_argument("--soft", metavar="NAME=VALUE", action="append", default=[], help=what)
+    change.add_argument("--hard", metavar="NAME=VALUE", action="append", default=[], help=what)
+
+
+def _add_audit(commands: Any) -> None:
+    audit = _group(commands, "audit", "look at the log of who did what, and check it")
+    show = _command(audit, "show", "audit:show", "print the latest lines that match")
+    show.add_argument("--user", default="", help="about this user, or of their doing")
+    show.add_argument("--kind", default="", help="such as token_made or limit_reached")
+    show.add_argument("--since", default="", metavar="TIME", help="2026-12-31 or 2026-12-31T08:00Z")
+    show.add_argument("--until", default="", metavar="TIME", help="the same")
+    show.add_argument("--limit", default="100", metavar="N", help="at most so many lines (default: 100)")
+    _command(
+        audit, "verify", "audit:verify", "find lines that were changed, moved, removed or cut off"
+    )  # fmt: skip
 
 
 def _add_configuration(commands: Any) -> None:

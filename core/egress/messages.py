@@ -8,19 +8,11 @@ from typing import Literal
 
 import msgspec
 
+from core.egress.account_messages import AccountAnswer, AccountQuestion
+from core.egress.message_base import LinkMessage as _Message
+from core.egress.message_base import SecretLinkMessage as _Secretive
+from core.ledger.metering import Dimension, Level
 from jail.wire.schema import ChatCall, ChatDelta, ChatEnd, Failure, Message, Sampling, ToolSpec
-
-
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    id: int
-
-
-class _Secretive(_Message, frozen=True):
-    """A message with a secret in it, which its repr leaves out."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(id={self.id})"
-
 
 # ---- core asks ------------------------------------------------------------------------------
 
@@ -107,7 +99,7 @@ class ChatStart(_Message, frozen=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
-    files: dict[str, bytes] = {}
+    files: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 class ChatCredit(_Message, frozen=True):
@@ -141,6 +133,7 @@ class Ping(_Message, frozen=True):
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
     | NewAdminToken | ListAdminTokens | VerifyAdminToken
+    | AccountQuestion
     | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
 )  # fmt: skip
 
@@ -234,6 +227,16 @@ class ChatItem(_Message, frozen=True):
     item: ChatDelta | ChatCall
 
 
+class LimitMet(_Message, frozen=True):
+    """The user of stream ``id`` has reached a limit: of a soft one they are told, of a hard one
+    ChatFailed tells.
+    """
+
+    level: Level
+    dimension: Dimension
+    text: str
+
+
 class ChatDone(_Message, frozen=True):
     """Stream ``id`` ended well."""
 
@@ -248,5 +251,6 @@ class ChatFailed(_Message, frozen=True):
 
 FromEgress = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
-    | ProvidersListed | ChatFileTaken | ChatItem | ChatDone | ChatFailed
+    | ProvidersListed | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
+    | AccountAnswer
 )  # fmt: skip

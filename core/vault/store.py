@@ -76,6 +76,15 @@ class VaultStore:
         """Keep it, once and for all."""
         self._db.execute("INSERT INTO meta VALUES ('verifier', ?)", (verifier,))
 
+    def audit_key(self) -> bytes | None:
+        """The audit log's key, wrapped."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'audit_key'").fetchone()
+        return bytes(row[0]) if row else None
+
+    def set_audit_key(self, wrapped: bytes) -> None:
+        """Keep it, in place of what was there."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('audit_key', ?)", (wrapped,))
+
     def add_user(self, user: str, salt: bytes, now_s: int) -> None:
         """Make a user; nothing changes where there is one."""
         self._db.execute(

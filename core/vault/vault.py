@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from core.audit.key import make_key, unwrap_key, wrap_key
 from core.egress.messages import (
     AddUser,
     AdminVerified,
@@ -99,6 +100,15 @@ class Vault:
         finally:
             self._store.close()
             self._lock.close()
+
+    def audit_key(self) -> tuple[bytes, bool]:
+        """The audit log's key, and whether it was made just now. VaultError where it does not open."""
+        wrapping, wrapped = self._master.audit_wrapping(), self._store.audit_key()
+        if wrapped is not None:
+            return unwrap_key(wrapping, wrapped), False
+        key = make_key()
+        self._store.set_audit_key(wrap_key(wrapping, key))
+        return key, True
 
     def answer(self, question: Question) -> Answer:
         """Answer one question. Raises sqlite3.Error where the disk fails."""

@@ -87,7 +87,7 @@ class _Core:
         self._actor: Ref = UserActor.start(
             f"user-{user}",
             None,
-            CoreObserver(Metrics()),
+            CoreObserver(Metrics(), lambda *_: None),
             user=user,
             edge=self._edge,
             jails=_OneJail(sock),

@@ -14,6 +14,7 @@ from core.hub.tls import Tls
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService, Storage
 from core.users import User
+from tests.fakes.accounts import FakeAccounts
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
 from tests.fakes.token_book import TokenBook
@@ -143,6 +144,8 @@ class HubProcess:
         self.book = TokenBook()
         self.metrics = Metrics()
         self.administration = FakeAdministration()
+        self.accounts = FakeAccounts()
+        self.failed_logins: list[tuple[str, str]] = []
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, SessionsSection())
@@ -208,6 +211,8 @@ class HubProcess:
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,
+            accounts=self.accounts,
+            login_failed=lambda address, token_id: self.failed_logins.append((address, token_id)),
             insight=FakeInsight(),
             admin=self.config.admin,
             access=self.config.access,
