@@ -6,6 +6,7 @@ what an interrupted act leaves behind belongs to nobody, and doing the act again
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from core.egress import messages as vault
 from core.egress_link import EgressLink, VaultRefused
 from core.errors import CoreError, LinkError
 from core.hub.admin import AdministrationError, MadeToken
+from core.pool.actor import EvictUser, KillUser, Pool
 from core.promise import promised
 from core.sessions import Storage
 from core.spawner_link import Host, HostRefused
@@ -34,6 +36,7 @@ class CoreAdministration:
         apart: whether users have host uids of their own (the spawner is root).
         cut_off: ends a user's running turns, and their connections that watch some.
         recheck_tokens: ends connections whose token is none any more.
+        pool: the jails.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class CoreAdministration:
         apart: bool,
         cut_off: Callable[[str], int],
         recheck_tokens: Callable[[], Awaitable[None]],
+        pool: Pool,
     ) -> None:
         self._users = users
         self._standings = standings
@@ -58,6 +62,7 @@ class CoreAdministration:
         self._apart = apart
         self._cut_off = cut_off
         self._recheck_tokens = recheck_tokens
+        self._pool = pool
         self._log = structlog.get_logger()
         self._one_at_a_time = asyncio.Lock()
 
@@ -133,6 +138,17 @@ class CoreAdministration:
         found = await _or_unavailable(self._link.ask(lambda i: vault.ListTokens(i, user or "")))
         return list(found.tokens)
 
+    async def new_admin_token(self, label: str) -> MadeToken:
+        """Mint an administrator's token."""
+        made = await _or_unavailable(self._link.ask(lambda i: vault.NewAdminToken(i, label)))
+        self._log.info("admin_token_made", token_id=made.token_id)
+        return MadeToken(made.token_id, made.token)
+
+    async def list_admin_tokens(self) -> list[vault.TokenInfo]:
+        """Administrators' tokens that are not revoked."""
+        found = await _or_unavailable(self._link.ask(vault.ListAdminTokens))
+        return list(found.tokens)
+
     async def revoke_token(self, token_id: str) -> None:
         """From the next request on it is no token, and connections that were opened with it end."""
         try:
@@ -152,14 +168,28 @@ class CoreAdministration:
 
     async def status(self) -> dict[str, Any]:
         """Users' jails, and whether egress is there."""
-        jails = await self._turns.jails()
+        found = await _or_unavailable(self._pool.describe())
         return {
             "egress": "up" if self._link.up else "down",
-            "jails": [
-                {"user": j.user, "state": j.phase, "life": j.life, "start_s": j.start_s, "pid": j.pid}
-                for j in jails
-            ],
+            "jails": [asdict(jail) for jail in found.jails],
         }
+
+    async def evict_jail(self, user: str) -> None:
+        """Have a user's jail go as soon as nothing runs in it."""
+        await self._on_jail(user, EvictUser(user))
+
+    async def kill_jail(self, user: str) -> None:
+        """End a user's jail now; its turns fail."""
+        await self._on_jail(user, KillUser(user))
+
+    async def drain_pool(self, on: bool) -> None:
+        """Take no new jail and let all go as they become idle; or end that."""
+        self._pool.drain(on)
+
+    async def _on_jail(self, user: str, act: EvictUser | KillUser) -> None:
+        if not await _or_unavailable(self._pool.ask(act)):
+            raise AdministrationError("not_found", f"{user} has no jail now")
+        self._log.info("jail_act", user=user, act=type(act).__name__)
 
     async def _get(self, name: str) -> User:
         try:

@@ -11,15 +11,16 @@ Exit status: 0 after Shutdown, 1 where a part failed for good or the spawner is 
 
 import argparse
 import asyncio
+import dataclasses
 import itertools
 import os
+import signal
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from actors.base import Actor, Exited, Ref, ask, tell
@@ -28,30 +29,35 @@ from actors.observer import Observer
 from actors.restart import RestartPolicy
 from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
 from actors.user import UserActor
+from core.accounts import CoreAccounts
 from core.administration import CoreAdministration
+from core.audited import AuditedAdministration, CoreAuditor
 from core.config import Config
-from core.egress.keyfile import read_descriptor
-from core.egress.process import harden
+from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
-from core.errors import CoreError
+from core.errors import ConfigError, CoreError
 from core.hub.actor import HubActor
 from core.hub.agents import Agents
 from core.hub.server import HubParts, HubServer
-from core.log import configure_logging
+from core.hub.tls import Tls, read_tls
+from core.insight import CoreInsight
+from core.log import configure_logging, set_level
 from core.metrics import Metrics
 from core.observer import CoreObserver
 from core.policy import Policy
+from core.pool.actor import Pool, PoolActor
+from core.pool.jails import Budget, Keep
 from core.sessions import Library, SessionsService, Storage
 from core.sessions.actor import SessionsActor
 from core.spawner_link import Heard, Host, SpawnerActor
+from core.state_dump import StateDump
 from core.turns import Turns
 from core.turns import Users as UserActors
 from core.users import NoSuchUser, Users
 from core.vault.standing import Standings
 from jail.host.messages import HostError, ToCore, receive_message
 
-EXIT_OK, EXIT_FAILED, EXIT_CRASHED = 0, 1, 70
-_MAX_CONFIG_BYTES = 1 << 20
+EXIT_OK, EXIT_FAILED, EXIT_CRASHED, EXIT_CONFIG = 0, 1, 70, 78
 _ASK_S = 60.0  # all of the tree's start: the hub's and the databases' on a slow disk
 # What jails get to drain after the last turn; then the spawner kills them.
 _LEAVE_S = 12.0
@@ -86,9 +92,14 @@ class Core:
 
     Args:
         apart: whether users have host uids of their own (the spawner is root).
+        tls: open certificates and keys by flag; read and closed here.
+
+    Raises ConfigError where they won't do.
     """
 
-    def __init__(self, config: Config, data_dir: Path, apart: bool, sockets: Sockets) -> None:
+    def __init__(
+        self, config: Config, data_dir: Path, apart: bool, sockets: Sockets, tls: Mapping[str, int]
+    ) -> None:
         self._config = config
         self._apart = apart
         self._sockets = sockets
@@ -96,18 +107,24 @@ class Core:
         self._end: asyncio.Future[float | None] = self._loop.create_future()
         self._log = structlog.get_logger()
         self._metrics = metrics = Metrics()
-        self._observer: Observer = CoreObserver(metrics)
+        self._standings = Standings()
+        self._turns = Turns()
+        self._link = EgressLink(self._standings, self._turns, metrics.limit_met)
+        self._auditor = CoreAuditor(self._link)
+        self._observer: Observer = CoreObserver(metrics, self._auditor.jail_killed)
         self._policy = Policy(config.verbs)
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
-        self._standings = Standings()
-        self._link = EgressLink(self._standings)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
         self._host = Host(self._host_uid)
-        self._turns = Turns()
+        self._pool = Pool()
+        self._agents = Agents(data_dir / "users", config)
+        self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
+        self._dump: StateDump | None = None
+        self._dump_path = data_dir / "_system" / "dump-core.txt"
         self._hub = HubServer(
             HubParts(
                 config=config.hub,
@@ -117,10 +134,17 @@ class Core:
                 calls=self._turns,
                 sessions=self._sessions,
                 library=Library(self._storage, self._sessions),
-                agents=Agents(data_dir / "users", config),
+                agents=self._agents,
                 metrics=metrics,
-                administration=self._administration(),
+                administration=AuditedAdministration(self._administration(), self._auditor),
+                accounts=CoreAccounts(self._link, self._table, self._auditor),
+                login_failed=self._auditor.login_failed,
+                insight=self._insight(data_dir),
                 missing=self._missing,
+                admin=config.admin,
+                access=config.access,
+                hub_tls=self._tls["hub"],
+                admin_tls=self._tls["admin"],
             )
         )
         self._root: Ref | None = None
@@ -131,6 +155,7 @@ class Core:
         """Serve until told to stop; returns the exit status."""
         self._edge.start()
         self._root = _Root.start(self._observer, self._on_tree_end)
+        self._dump = StateDump(self._dump_path, self._state)
         await asyncio.to_thread(self._grow)
         self._loop.add_reader(self._sockets.control.fileno(), self._on_control)
         self._host.say_ready()
@@ -142,6 +167,7 @@ class Core:
                 self._log.warning("jails_left_at_stop")
         self._loop.remove_reader(self._sockets.control.fileno())
         await asyncio.to_thread(self._fell)
+        self._dump.close()
         self._log.info("core_stopped", orderly=grace_s is not None)
         return EXIT_OK if grace_s is not None else EXIT_FAILED
 
@@ -153,6 +179,7 @@ class Core:
         specs = (
             ChildSpec("egress", self._start_egress),
             ChildSpec("spawner", self._start_spawner),
+            ChildSpec("pool", self._start_pool),
             ChildSpec("sessions", self._start_sessions),
             ChildSpec("users", self._start_users),
             ChildSpec("hub", self._start_hub),
@@ -190,10 +217,27 @@ class Core:
             sock=self._sockets.control,
             timers=self._edge,
             on_link=self._on_link,
-            on_count=self._metrics.jails_alive,
+            on_started=self._pool.started,
+            on_ended=self._pool.ended,
+            on_measured=self._pool.measured,
             on_shutdown=self._on_shutdown,
+            on_reload=self._on_reload,
         )
         self._host.connect(ref)
+        return ref
+
+    def _start_pool(self, name: str, parent: Ref) -> Ref:
+        ref = PoolActor.start(
+            name,
+            parent,
+            self._observer,
+            budget=_budget(self._config),
+            builder=self._host,
+            timers=self._edge,
+            lag_s=lambda: self._hub.admission.lag_s,
+            metrics=self._metrics.pool,
+        )
+        self._pool.connect(ref)
         return ref
 
     def _start_sessions(self, name: str, parent: Ref) -> Ref:
@@ -216,7 +260,6 @@ class Core:
         return HubActor.start(name, parent, self._observer, loop=self._loop, start=start, stop=stop)
 
     def _start_user(self, name: str, user: str, parent: Ref, observer: Observer) -> Ref:
-        jail = self._config.jail
         services = {
             "provider.chat": self._link,
             **dict.fromkeys(("session.load", "session.append", "step.begin", "step.end"), self._sessions),
@@ -227,12 +270,11 @@ class Core:
             observer,
             user=user,
             edge=self._edge,
-            jails=self._host,
+            jails=self._pool,
             services=services,
             mode=self._policy.mode,
             next_life=lambda: next(self._lives),
-            start_timeout_s=jail.start_timeout_s,
-            idle_s=jail.idle_s,
+            start_timeout_s=self._config.pool.wait_s + self._config.jail.start_timeout_s,
         )
 
     # -- what parts ask of the whole ------------------------------------------------------------------
@@ -248,6 +290,18 @@ class Core:
             apart=self._apart,
             cut_off=lambda user: self._hub.cut_off(user),  # noqa: PLW0108 - made later
             recheck_tokens=lambda: self._hub.recheck_tokens(),  # noqa: PLW0108
+            pool=self._pool,
+        )
+
+    def _insight(self, data_dir: Path) -> CoreInsight:
+        return CoreInsight(
+            config=lambda: self._config,
+            data_dir=data_dir,
+            users=self._table,
+            link=self._link,
+            pool=self._pool,
+            missing=self._missing,
+            admission=lambda: self._hub.admission,
         )
 
     def _missing(self) -> list[str]:
@@ -280,6 +334,43 @@ class Core:
         if self._egress is None or not tell(self._egress, link):
             link.sock.close()
 
+    def _on_reload(self, handed: dict[str, int]) -> None:
+        """On the spawner actor's thread."""
+        self._loop.call_soon_threadsafe(self._reload, handed)
+
+    def _reload(self, handed: dict[str, int]) -> None:
+        """Use another configuration; the spawner has seen to it that all of it will do."""
+        try:
+            config = read_config(handed.pop("config"))
+            for name, tls in self._tls.items():
+                files = {
+                    key: handed.pop(key) for key in (f"{name}-certificate", f"{name}-key") if key in handed
+                }
+                if tls is not None and files:
+                    tls.replace(read_tls(name, files))
+        except (ConfigError, KeyError) as error:
+            self._log.error("config_not_used", reason=str(error))
+            return
+        finally:
+            for fd in handed.values():
+                os.close(fd)
+        self._config = config
+        set_level(config.server.log_level)
+        self._policy.apply(config.verbs)
+        self._agents.apply(config)
+        self._hub.apply(config.hub, config.access)
+        self._pool.apply(_budget(config))
+        self._log.info("config_used")
+
+    async def _state(self) -> dict[str, Any]:
+        """What an operator reads beside the stacks."""
+        return {
+            "pool": dataclasses.asdict(await self._pool.describe()),
+            "turns": self._hub.describe(),
+            "egress": self._link.describe(),
+            "loop_lag_s": self._hub.admission.lag_s,
+        }
+
     def _on_shutdown(self, grace_s: float) -> None:
         self._loop.call_soon_threadsafe(self._finish, grace_s)
 
@@ -297,9 +388,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     os.umask(0o077)
     harden()
-    config = msgspec.json.decode(
-        read_descriptor(arguments.config, _MAX_CONFIG_BYTES, "the configuration"), type=Config
-    )
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to dump
+    config = read_config(arguments.config)
     configure_logging(config.server.log_level, config.server.log_format, "core")
     sockets = Sockets(
         *(
@@ -315,18 +405,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for sock in sockets:
         sock.setblocking(False)
-    return asyncio.run(_run(config, arguments.data_dir, arguments.apart, sockets))
+    tls = {
+        name: fd
+        for name in ("hub-certificate", "hub-key", "admin-certificate", "admin-key")
+        if (fd := getattr(arguments, name.replace("-", "_"))) is not None
+    }
+    return asyncio.run(_run(config, arguments.data_dir, arguments.apart, sockets, tls))
 
 
-async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets) -> int:
+async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets, tls: Mapping[str, int]) -> int:
     try:
-        return await Core(config, data_dir, apart, sockets).run()
+        return await Core(config, data_dir, apart, sockets, tls).run()
+    except ConfigError as error:
+        structlog.get_logger().error("core_start_failed", reason=str(error))
+        return EXIT_CONFIG
     except CoreError as error:
         structlog.get_logger().error("core_start_failed", reason=str(error))
         return EXIT_FAILED
     finally:
         for sock in sockets:
             sock.close()
+
+
+def _budget(config: Config) -> Budget:
+    pool = config.pool
+    return Budget(
+        jails=pool.max_jails,
+        starting=config.starting_at_once(config.jail.start),
+        memory_bytes=pool.memory_bytes,
+        free_bytes=pool.free_bytes,
+        idle_s=pool.idle_s,
+        queue=pool.max_waiting,
+        queue_s=pool.wait_s,
+        users={user: Keep(keep.idle_s, keep.keep) for user, keep in pool.users.items()},
+    )
+
+
+def _tls(name: str, fds: Mapping[str, int]) -> Tls | None:
+    """A listener's TLS from open files; ConfigError."""
+    if f"{name}-key" not in fds:
+        return None
+    return Tls(name, read_tls(name, fds))
 
 
 def _crash(error: BaseException) -> None:
@@ -339,6 +458,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="core", description=__doc__, allow_abbrev=False)
     for flag in ("--control", "--egress", "--hub", "--admin", "--admin-socket", "--config"):
         parser.add_argument(flag, type=int, required=True, metavar="FD")
+    for flag in ("--hub-certificate", "--hub-key", "--admin-certificate", "--admin-key"):
+        parser.add_argument(flag, type=int, metavar="FD")
     parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR")
     parser.add_argument("--apart", action="store_true", help="users have host uids of their own")
     return parser

@@ -4,16 +4,20 @@ Unknown keys, wrong types and values out of range are refused with the key and i
 """
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from msgspec import Meta
 
+from core.audit.section import AuditSection
 from core.errors import ConfigError
+from core.ledger.section import PriceSection, UsageSection, cost_fault, price_fault
 from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -21,6 +25,9 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Host = Annotated[str, Meta(min_length=1, max_length=253)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
+UserName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
+# a browser writes an origin in lower case and without the scheme's own port (RFC 6454)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*A-Z]+")
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+\Z")]
 
 
@@ -45,11 +52,19 @@ class HubSection(_Section, frozen=True):
 
     host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
-    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 16 << 20
+    max_attachments: Annotated[
+        int, Meta(ge=0, le=32, description="pictures and files in one request; more are refused")
+    ] = 16
+    max_attachment_bytes: Annotated[
+        int, Meta(ge=1, le=16 << 20, description="one picture or file in a request")
+    ] = 8 << 20
     max_upload_bytes: Annotated[
         Bytes,
         Meta(description="a longer upload to a home answers 413; jail.file_bytes bounds it too"),
     ] = 1 << 30
+    tls_certificate: Annotated[str, Meta(description="PEM, with its chain; with tls_key: HTTPS here")] = ""
+    tls_key: Annotated[str, Meta(description="its key, PEM, not encrypted, readable by no others")] = ""
     max_connections: Annotated[
         int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
     ] = 4_096
@@ -94,7 +109,39 @@ class AdminSection(_Section, frozen=True):
     """[admin]"""
 
     host: Host = "127.0.0.1"
-    port: Annotated[Port, Meta(description="metrics and health; 0 takes a free one")] = 8701
+    port: Annotated[Port, Meta(description="/admin/v1, metrics and health; 0 takes a free one")] = 8701
+    tls_certificate: Annotated[str, Meta(description="as in [hub]")] = ""
+    tls_key: str = ""
+    allow_plain: Annotated[
+        bool, Meta(description="listen on other addresses than loopback without TLS: tokens go unencrypted")
+    ] = False
+    open_metrics: Annotated[bool, Meta(description="answer /metrics without a token")] = True
+
+
+class AccessSection(_Section, frozen=True):
+    """[access]: of both listeners, except origins, which are the hub's alone."""
+
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(max_length=256, description="addresses or networks whose X-Forwarded-For is believed"),
+    ] = ()
+    origins: Annotated[
+        tuple[str, ...],
+        Meta(max_length=256, description='web pages that may call: "https://chat.example.org", or "*"'),
+    ] = ()
+    credentials: Annotated[
+        bool, Meta(description="let those pages send cookies, as a proxy may want; never with *")
+    ] = False
+    free_failures: Annotated[
+        int, Meta(ge=1, le=1_000, description="wrong tokens from an address before it has to wait")
+    ] = 10
+    first_wait_s: Annotated[
+        Seconds, Meta(description="for so long, then twice as long with each (in seconds)")
+    ] = 1.0
+    longest_wait_s: Annotated[Seconds, Meta(description="and never longer (in seconds)")] = 300.0
+    forget_s: Annotated[
+        Seconds, Meta(description="after so long without one all is forgotten (in seconds)")
+    ] = 3_600.0
 
 
 class JailSection(_Section, frozen=True):
@@ -104,13 +151,12 @@ class JailSection(_Section, frozen=True):
         Literal["fork", "exec"],
         Meta(
             description="how a worker is started: forked from a warm interpreter, or afresh, which "
-            "takes longer and more memory; docs/security.md says what a fork weakens"
+            "takes longer and more memory; docs/security.md says what a fork weakens. Where a fork "
+            "cannot work, each is started afresh and the log says why"
         ),
-    ] = "exec"
+    ] = "fork"
     python: Annotated[str, Meta(description="an interpreter that every uid may read")] = "/usr/bin/python3"
     start_timeout_s: Annotated[Seconds, Meta(description="from start to handshake (in seconds)")] = 30.0
-    idle_s: Annotated[Seconds, Meta(description="a jail idle this long is drained (in seconds)")] = 600.0
-    max_alive: Annotated[int, Meta(ge=1, le=10_000, description="jails at once; more are refused")] = 500
     uid_base: Annotated[
         int,
         Meta(
@@ -123,6 +169,40 @@ class JailSection(_Section, frozen=True):
     file_bytes: Annotated[Bytes, Meta(description="RLIMIT_FSIZE: one file's size in a jail")] = 256 << 20
     address_bytes: Annotated[Bytes, Meta(description="RLIMIT_AS: one process's address space")] = 2 << 30
     tmp_bytes: Annotated[Bytes, Meta(description="a jail's /tmp and /dev/shm, each")] = 64 << 20
+
+
+class PoolUserSection(_Section, frozen=True):
+    """[pool.users.NAME]: an exception for one user's jail."""
+
+    idle_s: Annotated[
+        Seconds | None, Meta(description="instead of pool.idle_s (in seconds); left out: the same")
+    ] = None
+    keep: Annotated[
+        bool, Meta(description="never given up for being idle, and the last one for want of memory")
+    ] = False
+
+
+class PoolSection(_Section, frozen=True):
+    """[pool]: which jails are kept warm."""
+
+    idle_s: Annotated[Seconds, Meta(description="a jail idle this long is given up (in seconds)")] = 600.0
+    max_jails: Annotated[
+        int, Meta(ge=1, le=10_000, description="at once; an idle one makes room for one that is wanted")
+    ] = 500
+    max_starting: Annotated[
+        int, Meta(ge=0, le=256, description="being built at once; 0: 16 with fork, 4 with exec")
+    ] = 0
+    memory_bytes: Annotated[
+        int, Meta(ge=0, le=1 << 50, description="of all jails together; 0: only free_bytes counts")
+    ] = 0
+    free_bytes: Annotated[
+        int, Meta(ge=0, le=1 << 50, description="what is left available of the machine's memory")
+    ] = 256 << 20
+    max_waiting: Annotated[
+        int, Meta(ge=0, le=10_000, description="users who wait for room; more are refused with 429")
+    ] = 200
+    wait_s: Annotated[Seconds, Meta(description="for so long, then 429 (in seconds)")] = 15.0
+    users: dict[UserName, PoolUserSection] = {}
 
 
 class ProviderSection(_Section, frozen=True, kw_only=True):
@@ -139,9 +219,26 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
     max_tokens: Annotated[
         int,
         Meta(
-            ge=1, le=10_000_000, description="anthropic: of one answer, where nobody says; it has to be sent"
+            ge=1,
+            le=10_000_000,
+            description="of one answer, where nobody says: sent to anthropic, which wants one, "
+            "and for users with a hard limit on tokens or cost",
         ),
     ] = 8_192
+    max_tokens_field: Annotated[
+        Literal["max_tokens", "max_completion_tokens"],
+        Meta(
+            description="openai: how its API calls an answer's limit; OpenAI's newer models want the second"
+        ),
+    ] = "max_tokens"
+    response_format: Annotated[
+        Literal["none", "json_object", "json_schema"],
+        Meta(description="the most that it takes; a chat that asks for more is refused"),
+    ] = "json_schema"
+    attachments: Annotated[
+        Literal["none", "pictures", "all"],
+        Meta(description="what its models are shown: pictures, or PDF files too; texts always are"),
+    ] = "pictures"
     cache: Annotated[
         bool, Meta(description="anthropic: mark instructions, tools and history for the prompt cache")
     ] = False
@@ -164,7 +261,7 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
     ] = 64
     users: (
         Annotated[
-            tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")], ...],
+            tuple[UserName, ...],
             Meta(max_length=10_000, description="who may use it; left out: everybody; empty: nobody"),
         ]
         | msgspec.UnsetType
@@ -173,6 +270,10 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(max_length=256)], ...],
         Meta(max_length=8, description="PROVIDER/MODEL in order, while nothing of the answer has come"),
     ] = ()
+    prices: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=128)], PriceSection],
+        Meta(max_length=1_000, description='by model, "*" for any other; without one nothing is counted'),
+    ] = {}
 
 
 class AgentSection(_Section, frozen=True):
@@ -213,11 +314,19 @@ class Config(_Section, frozen=True):
     hub: HubSection = HubSection()
     live: LiveSection = LiveSection()
     admin: AdminSection = AdminSection()
+    access: AccessSection = AccessSection()
     jail: JailSection = JailSection()
+    pool: PoolSection = PoolSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
+    usage: UsageSection = UsageSection()
+    audit: AuditSection = AuditSection()
     providers: dict[Name, ProviderSection] = {}
     verbs: dict[str, VerbMode] = {}
+
+    def starting_at_once(self, start: Literal["fork", "exec"]) -> int:
+        """How many jails are built at once where they are started that way."""
+        return self.pool.max_starting or (16 if start == "fork" else 4)
 
     @property
     def data_dir(self) -> Path:
@@ -266,12 +375,25 @@ def parse_config(text: str, source: str = "configuration") -> Config:
         raise ConfigError(f"{source}: not TOML: {error}") from None
     _check_names(raw, Config, (), text, source)
     # one by one first: an error in the whole does not say which of a table's own names it is about
-    for table, kind in (("providers", ProviderSection), ("verbs", VerbMode)):
-        entries = raw.get(table)
-        for name, value in entries.items() if isinstance(entries, dict) else ():
-            _convert(name, Name, (table, name), text, source)
-            _convert(value, kind, (table, name), text, source)
+    for at, (name_kind, kind) in _TABLES.items():
+        for name, value in _table(raw, at).items():
+            _convert(name, name_kind, (*at, name), text, source)
+            _convert(value, kind, (*at, name), text, source)
     return _check_meaning(_convert(raw, Config, (), text, source), text, source)
+
+
+# tables whose keys are names of somebody's choice: what the names and what the values are
+_TABLES: dict[tuple[str, ...], tuple[Any, Any]] = {
+    ("providers",): (Name, ProviderSection),
+    ("verbs",): (Name, VerbMode),
+    ("pool", "users"): (UserName, PoolUserSection),
+}
+
+
+def _table(raw: Any, at: tuple[str, ...]) -> dict[str, Any]:
+    for key in at:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    return raw if isinstance(raw, dict) else {}
 
 
 def _convert(raw: Any, kind: Any, at: tuple[str, ...], text: str, source: str) -> Any:
@@ -298,10 +420,10 @@ def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str,
             continue
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             _check_names(value, inner, path, text, source)
-        elif key == "providers":
+        elif path in _TABLES:
             for name, section in value.items():
                 if isinstance(section, dict):
-                    _check_names(section, ProviderSection, (*path, name), text, source)
+                    _check_names(section, _TABLES[path][1], (*path, name), text, source)
 
 
 def _check_meaning(config: Config, text: str, source: str) -> Config:
@@ -329,9 +451,68 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             f"{source}{where}: agent.provider: no provider {config.agent.provider!r};"
             f" add a section [providers.{config.agent.provider}]"
         )
+    _check_listeners(config, text, source)
+    _check_usage(config, text, source)
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
+
+
+def _check_listeners(config: Config, text: str, source: str) -> None:
+    def wrong(section: str, key: str, what: str) -> ConfigError:
+        return ConfigError(f"{source}{_line(text, (section, key))}: {section}.{key}: {what}")
+
+    for name, section in (("hub", config.hub), ("admin", config.admin)):
+        if bool(section.tls_certificate) != bool(section.tls_key):
+            missing = "tls_key" if section.tls_certificate else "tls_certificate"
+            raise wrong(name, missing, "certificate and key go together: set both or neither")
+        for key in ("tls_certificate", "tls_key"):
+            if (path := getattr(section, key)) and not Path(path).is_absolute():
+                raise wrong(name, key, "not an absolute path")
+    admin = config.admin
+    if not (is_loopback(admin.host) or admin.tls_certificate or admin.allow_plain):
+        raise wrong(
+            "admin", "host",
+            f"{admin.host} is not loopback, and administrators' tokens would go there unencrypted: set"
+            " tls_certificate and tls_key, or allow_plain = true if something else encrypts",
+        )  # fmt: skip
+    for at in config.access.trusted_proxies:
+        try:
+            ipaddress.ip_network(at)
+        except ValueError as error:
+            raise wrong("access", "trusted_proxies", str(error)) from None
+    for origin in config.access.origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise wrong("access", "origins", f"{origin!r} is not SCHEME://HOST or SCHEME://HOST:PORT, or *")
+    if config.access.credentials and "*" in config.access.origins:
+        raise wrong("access", "credentials", "not with the origin *: any page could then act as its visitor")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address; a name other than localhost is not known to."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _check_usage(config: Config, text: str, source: str) -> None:
+    def wrong(key: tuple[str, ...], what: str) -> ConfigError:
+        return ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {what}")
+
+    try:
+        ZoneInfo(config.usage.zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        what = f"no time zone {config.usage.zone!r} here; such as UTC or Europe/Berlin"
+        raise wrong(("usage", "zone"), what) from None
+    for level, limits in (("soft", config.usage.soft), ("hard", config.usage.hard)):
+        if limits.cost is not None and (fault := cost_fault(limits.cost)):
+            raise wrong(("usage", level, "cost"), fault)
+    for name, section in config.providers.items():
+        for model, price in section.prices.items():
+            for key, value in (("input", price.input), ("output", price.output)):
+                if fault := price_fault(value):
+                    raise wrong(("providers", name, "prices", model, key), fault)
 
 
 def _line(text: str, key: tuple[str, ...]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import CoreError
+from core.kept_copy import CopyFailed, keep_copy
 
 _USER_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _FIRST_USER = 1_000  # past uid_base: below are core, egress and what may join them
@@ -107,6 +108,11 @@ class Users:
                 f"{path} has schema version {version}, this Certosa knows {len(MIGRATIONS)}:"
                 " run the newer Certosa that wrote it"
             )
+        if 0 < version < len(MIGRATIONS):
+            try:
+                keep_copy(self._db, path, version)
+            except CopyFailed as error:
+                raise UsersError(f"{path}: is not migrated: {error}") from None
         for number in range(version, len(MIGRATIONS)):
             self._db.executescript(
                 f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version={number + 1}; COMMIT;"
@@ -164,7 +170,7 @@ class Users:
             " (SELECT host_uid FROM users UNION ALL SELECT host_uid FROM retired_uids)"
         ).fetchone()
         uid = max(self._first_uid, (last or 0) + 1)
-        while _is_taken(uid):
+        while is_taken(uid):
             uid += 1
         if uid > _MAX_UID:
             raise UsersError("no host uid is left: choose a lower jail.uid_base")
@@ -185,7 +191,7 @@ class Users:
                 raise UsersError(f"the users' database failed: {error}") from None
 
 
-def _is_taken(uid: int) -> bool:
+def is_taken(uid: int) -> bool:
     """Whether the host knows this number as a user or a group."""
     with contextlib.suppress(KeyError):
         pwd.getpwuid(uid)

@@ -4,21 +4,15 @@
 users' data keys; never a master key, a provider's key or a credential.
 """
 
+from typing import Literal
+
 import msgspec
 
+from core.egress.account_messages import AccountAnswer, AccountQuestion
+from core.egress.message_base import LinkMessage as _Message
+from core.egress.message_base import SecretLinkMessage as _Secretive
+from core.ledger.metering import Dimension, Level
 from jail.wire.schema import ChatCall, ChatDelta, ChatEnd, Failure, Message, Sampling, ToolSpec
-
-
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    id: int
-
-
-class _Secretive(_Message, frozen=True):
-    """A message with a secret in it, which its repr leaves out."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(id={self.id})"
-
 
 # ---- core asks ------------------------------------------------------------------------------
 
@@ -55,20 +49,49 @@ class ListTokens(_Message, frozen=True):
     user: str
 
 
+class NewAdminToken(_Message, frozen=True):
+    """Mint an administrator's token. Answer: TokenMade or Refused."""
+
+    label: str
+
+
+class ListAdminTokens(_Message, frozen=True):
+    """Answer: Tokens, whose ``user`` is empty."""
+
+
 class RevokeToken(_Message, frozen=True):
-    """By its id. Answer: Ok or Refused (no such token)."""
+    """By its id, a user's or an administrator's. Answer: Ok or Refused (no such token)."""
 
     token_id: str
 
 
 class VerifyToken(_Secretive, frozen=True):
-    """Answer: HandleMinted or Refused; the reason is the same for every refusal."""
+    """Answer: HandleMinted, TokenRejected, or Refused where it cannot be told."""
 
     token: str
 
 
+class VerifyAdminToken(_Secretive, frozen=True):
+    """Answer: AdminVerified, TokenRejected, or Refused where it cannot be told."""
+
+    token: str
+
+
+class ChatFile(_Secretive, frozen=True):
+    """A piece of a file for the stream ``id`` that is about to begin. Answer: ChatFileTaken, or ChatFailed.
+
+    The next piece comes after that answer, so that little is ever on its way.
+    """
+
+    path: str
+    data: bytes
+
+
 class ChatStart(_Message, frozen=True):
-    """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed."""
+    """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed.
+
+    ``files`` is filled in by egress, from the ChatFiles before: what is attached to the messages, by path.
+    """
 
     user: str
     provider: str
@@ -76,6 +99,7 @@ class ChatStart(_Message, frozen=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
+    files: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 class ChatCredit(_Message, frozen=True):
@@ -98,13 +122,19 @@ class TryProvider(_Message, frozen=True):
     model: str
 
 
+class ListProviders(_Message, frozen=True):
+    """Answer: ProvidersListed."""
+
+
 class Ping(_Message, frozen=True):
     """Answer: Ok."""
 
 
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-    | ChatStart | ChatCredit | ChatCancel | TryProvider | Ping
+    | NewAdminToken | ListAdminTokens | VerifyAdminToken
+    | AccountQuestion
+    | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
 )  # fmt: skip
 
 
@@ -126,6 +156,16 @@ class HandleMinted(_Secretive, frozen=True):
 
     user: str
     data_key: bytes  # 32 bytes
+
+
+class TokenRejected(_Message, frozen=True):
+    """It is no token of this kind, or revoked, or of a disabled user: the same for all of these."""
+
+
+class AdminVerified(_Message, frozen=True):
+    """An administrator's token was good."""
+
+    token_id: str
 
 
 class TokenMade(_Secretive, frozen=True):
@@ -161,10 +201,40 @@ class ProviderTried(_Message, frozen=True):
     answer_s: float
 
 
+class ChatFileTaken(_Message, frozen=True):
+    """The piece is there; the next may come."""
+
+
+class ProviderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a provider is: its breaker, failures in a row, chats that run, whether it has a key."""
+
+    name: str
+    breaker: Literal["closed", "open", "half_open"]
+    failures: int
+    chats: int
+    key: bool
+
+
+class ProvidersListed(_Message, frozen=True):
+    """All of them, ``builtin`` too, by name."""
+
+    providers: tuple[ProviderState, ...]
+
+
 class ChatItem(_Message, frozen=True):
     """An item of stream ``id``; deltas were coalesced while there was no credit."""
 
     item: ChatDelta | ChatCall
+
+
+class LimitMet(_Message, frozen=True):
+    """The user of stream ``id`` has reached a limit: of a soft one they are told, of a hard one
+    ChatFailed tells.
+    """
+
+    level: Level
+    dimension: Dimension
+    text: str
 
 
 class ChatDone(_Message, frozen=True):
@@ -180,5 +250,7 @@ class ChatFailed(_Message, frozen=True):
 
 
 FromEgress = (
-    Ok | Refused | HandleMinted | TokenMade | Tokens | ProviderTried | ChatItem | ChatDone | ChatFailed
-)
+    Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
+    | ProvidersListed | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
+    | AccountAnswer
+)  # fmt: skip

@@ -19,5 +19,5 @@ class OpenAiProvider(ModelServer):
 
     def __init__(self, name: str, section: ProviderSection, key: Secret | None, striker: Striker) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key.reveal()}"}
-        dialect = Dialect("/chat/completions", request_body, Assembly, headers)
+        dialect = Dialect("/chat/completions", lambda ask: request_body(ask, section), Assembly, headers)
         super().__init__(name, section, dialect, striker)

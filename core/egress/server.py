@@ -1,31 +1,45 @@
 """The egress process's composition: vault, providers and streams behind the link to core."""
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pykka
 import structlog
 
 from actors.base import tell
 from core.config import Config
+from core.egress.account_messages import AccountQuestion
+from core.egress.accounts import Accounts, OpenAccounts
+from core.egress.keyfile import read_provider_keys
 from core.egress.link import Link
 from core.egress.messages import (
     ChatCancel,
     ChatCredit,
+    ChatFile,
     ChatStart,
+    LimitMet,
+    ListProviders,
     Ok,
     Ping,
+    ProvidersListed,
+    ProviderState,
     Refused,
+    RemoveUser,
     TryProvider,
 )
-from core.egress.registry import make_providers
+from core.egress.process import read_config
+from core.egress.registry import Registry, make_providers
 from core.egress.secret import Secret, Striker
 from core.egress.streams import StreamLimits, Streams
 from core.egress.trial import try_provider
-from core.errors import LinkError
+from core.errors import ConfigError, LinkError
+from core.ledger.metering import LedgerUnavailable, Met
+from core.log import set_level
 from core.vault.actor import Ask, VaultActor
 from core.vault.vault import Answer, Vault
 
@@ -42,19 +56,26 @@ class Egress:
     Args:
         config: the whole configuration.
         vault: open; this takes it over and closes it.
+        opened: the ledger and the audit log; this takes them over.
         keys: providers' keys by provider.
     """
 
-    def __init__(self, config: Config, vault: Vault, keys: Mapping[str, Secret]) -> None:
-        striker = Striker(keys.values())
-        self._providers, self._servers = make_providers(config, keys, striker)
-        self._agent = config.agent
-        self._trials: set[asyncio.Task[None]] = set()
-        # twice the hub's: chats that were cancelled and are closing must not refuse new ones
-        limits = StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
-        self.link = Link(self._received, self._opened)
-        self._streams = Streams(self._providers, self.link.send, striker, limits)
+    def __init__(
+        self, config: Config, vault: Vault, opened: OpenAccounts, keys: Mapping[str, Secret]
+    ) -> None:
+        striker = self._striker = Striker(keys.values())
         self._loop = asyncio.get_running_loop()
+        self.link = Link(self._received, self._opened)
+        self.accounts_ended = self._loop.create_future()
+        self._accounts = Accounts(opened, config, self.link.send, self._on_accounts_ended)
+        self._registry = self._make_providers(config, keys, striker)
+        self._keyed = frozenset(keys)
+        self._config = config
+        self._keys = {name: key.reveal() for name, key in keys.items()}
+        self._trials: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._removals: set[asyncio.Task[None]] = set()
+        self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
         self.vault_ended = self._loop.create_future()
         self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
         self._questions = 0
@@ -70,23 +91,75 @@ class Egress:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             await self._loop.create_connection(lambda: self.link, sock=core)
-            _log.info("egress_started", providers=sorted(self._providers))
-            ends = (self.link.ended, self.vault_ended, stop)
+            _log.info("egress_started", providers=sorted(self._registry.chat))
+            ends = (self.link.ended, self.vault_ended, self.accounts_ended, stop)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self.vault_ended.done():
                 return LinkError("the vault's actor ended")
+            if self.accounts_ended.done():
+                return LinkError("the ledger or the audit log ended")
             return self.link.ended.result() if self.link.ended.done() else None
         finally:
             await self._close()
 
+    def reload(self, handed: dict[str, int]) -> None:
+        """Use another configuration and other keys; the spawner has seen to it that they will do.
+
+        Chats that run go on with what they began with. Providers of which nothing changed, keys neither,
+        are left alone, with what their breakers know.
+        """
+        try:
+            config = read_config(handed.pop("config"))
+            keys: dict[str, Secret] = {}
+            if (fd := handed.pop("provider-keys", None)) is not None:
+                keys = read_provider_keys(fd, config.providers)
+        except (ConfigError, KeyError) as error:
+            _log.error("config_not_used", reason=str(error))
+            return
+        finally:
+            for fd in handed.values():
+                os.close(fd)
+        set_level(config.server.log_level)
+        said = {name: key.reveal() for name, key in keys.items()}
+        if (config.providers, said) != (self._config.providers, self._keys):
+            # what was secret stays so: chats of before may still bring it back
+            old = [Secret(text) for text in self._keys.values()]
+            self._striker = Striker([*keys.values(), *old])
+            before, self._registry = self._registry, self._make_providers(config, keys, self._striker)
+            self._keys, self._keyed = said, frozenset(keys)
+            left = self._streams.use(self._registry.chat, self._striker, _limits(config))
+            closing = self._loop.create_task(_close_when_unused(before, {*left, *self._trials}))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            _log.info("providers_replaced", providers=sorted(self._registry.chat), chats_left=len(left))
+        else:
+            self._streams.use(self._registry.chat, self._striker, _limits(config))
+        self._config = config
+        self._accounts.use(config)
+        _log.info("config_used")
+
+    async def state(self) -> dict[str, Any]:
+        """What an operator reads beside the stacks."""
+        return {
+            "questions_at_the_vault": self._questions,
+            "chats": self._streams.describe(),
+            "providers": msgspec.to_builtins(self._states()),
+        }
+
     async def _close(self) -> None:
         await self._streams.close()
-        for task in self._trials:
+        tasks = self._trials | self._removals
+        for task in tasks:
             task.cancel()
-        if self._trials:
-            await asyncio.wait(self._trials, timeout=_TRIAL_STOP_S)
-        for provider in self._providers.values():
+        if tasks:
+            await asyncio.wait(tasks, timeout=_TRIAL_STOP_S)
+        for task in self._closing:
+            task.cancel()  # closes them at once
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=_TRIAL_STOP_S)
+        for provider in self._registry.chat.values():
             await provider.close()
+        await self._accounts.close()
         self._vault.stop(block=False)
         await asyncio.wait((self.vault_ended,), timeout=_VAULT_STOP_S)
         if not self.vault_ended.done():
@@ -96,16 +169,52 @@ class Egress:
     def _received(self, message: Any) -> None:
         if isinstance(message, ChatStart):
             self._streams.start(message)
+        elif isinstance(message, ChatFile):
+            self._streams.file(message)
         elif isinstance(message, ChatCredit):
             self._streams.credit(message)
         elif isinstance(message, ChatCancel):
             self._streams.cancel(message)
         elif isinstance(message, TryProvider):
             self._try(message)
+        elif isinstance(message, ListProviders):
+            self.link.send(ProvidersListed(message.id, self._states()))
         elif isinstance(message, Ping):
             self.link.send(Ok(message.id))
+        elif isinstance(message, AccountQuestion):
+            self._accounts.take(message)
+        elif isinstance(message, RemoveUser):
+            self._remove_user(message)
         else:
             self._ask_vault(message)
+
+    def _remove_user(self, question: RemoveUser) -> None:
+        """The ledger first: a crash in between leaves a user who is removed again."""
+
+        async def run() -> None:
+            try:
+                await self._accounts.forget(question.user)
+            except LedgerUnavailable as error:
+                self.link.send(Refused(question.id, str(error)))
+            else:
+                self._ask_vault(question)
+
+        task = self._loop.create_task(run())
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    def _make_providers(self, config: Config, keys: Mapping[str, Secret], striker: Striker) -> Registry:
+        return make_providers(config, keys, striker, self._accounts.meter, self._limit_met)
+
+    def _limit_met(self, id: int, met: Met) -> None:
+        self.link.send(LimitMet(id, met.level, met.dimension, met.text))
+
+    def _states(self) -> tuple[ProviderState, ...]:
+        now_s = self._loop.time()
+        found = [ProviderState("builtin", "closed", 0, 0, False)]
+        for name, upstream in sorted(self._registry.upstreams.items()):
+            found.append(upstream.state(now_s, name in self._keyed))
+        return tuple(found)
 
     def _try(self, question: TryProvider) -> None:
         if len(self._trials) >= _MAX_TRIALS:
@@ -113,7 +222,7 @@ class Egress:
             return
 
         async def run() -> None:
-            self.link.send(await try_provider(question, self._servers, self._agent))
+            self.link.send(await try_provider(question, self._registry.servers, self._config.agent))
 
         task = self._loop.create_task(run())
         self._trials.add(task)
@@ -142,6 +251,24 @@ class Egress:
     def _on_vault_ended(self) -> None:
         """On the vault's thread; harmless when it is we who stopped it."""
         self._loop.call_soon_threadsafe(_settle, self.vault_ended)
+
+    def _on_accounts_ended(self) -> None:
+        """On a thread of theirs; harmless when it is we who stopped them."""
+        self._loop.call_soon_threadsafe(_settle, self.accounts_ended)
+
+
+def _limits(config: Config) -> StreamLimits:
+    # twice the hub's: chats that were cancelled and are closing must not refuse new ones
+    return StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
+
+
+async def _close_when_unused(registry: Registry, tasks: set["asyncio.Task[None]"]) -> None:
+    try:
+        if tasks:
+            await asyncio.wait(tasks)  # a chat has its own longest time
+    finally:
+        for provider in registry.chat.values():
+            await provider.close()
 
 
 def _settle(future: "asyncio.Future[None]") -> None:

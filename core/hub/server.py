@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from core.config import HubSection, LiveSection
-from core.hub.admin import AdminApi, Administration, check_peer
+from core.config import AccessSection, AdminSection, HubSection, LiveSection
+from core.hub.access import ACCESS, Access
+from core.hub.admin import AdminApi, Administration
+from core.hub.admin_access import guard_admin, guard_socket
 from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
@@ -22,15 +23,20 @@ from core.hub.chat import Chat
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
 from core.hub.files import Files
 from core.hub.http_log import http_logger
+from core.hub.insight import Insight
+from core.hub.intake import Intake
 from core.hub.jail_call import JailCalls
 from core.hub.listening import Door
 from core.hub.live import Live, LiveParts
 from core.hub.messages import Messages
-from core.hub.middleware import answering, finish_headers
+from core.hub.middleware import PAGES, answering, finish_headers
 from core.hub.models import Models
+from core.hub.openapi import OPENAPI_PATH, serve_openapi
 from core.hub.sessions import Sessions
+from core.hub.tls import Tls
 from core.hub.tokens import Verifier
 from core.hub.turns import Starter, Turns
+from core.hub.usage import Accounts, AccountsApi, UsageApi
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService
 
@@ -50,7 +56,8 @@ _log = structlog.get_logger()
 class HubParts:
     """What the hub is given.
 
-    ``missing`` names what the server still waits for before it is ready (empty: ready).
+    ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
+    the server still waits for before it is ready (empty: ready).
     """
 
     config: HubSection
@@ -63,7 +70,14 @@ class HubParts:
     agents: Agents
     metrics: Metrics
     administration: Administration
+    accounts: Accounts
+    login_failed: Callable[[str, str], None]
+    insight: Insight
     missing: Callable[[], Sequence[str]]
+    admin: AdminSection
+    access: AccessSection
+    hub_tls: Tls | None = None
+    admin_tls: Tls | None = None
     stall_s: float = STALL_S
     keep_alive_s: float = KEEP_ALIVE_S
 
@@ -74,6 +88,7 @@ class HubServer:
     def __init__(self, parts: HubParts) -> None:
         self._parts = parts
         self.admission = Admission(parts.config, parts.metrics)
+        self._access = Access(parts.access, parts.login_failed)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._live = Live(
             LiveParts(
@@ -103,12 +118,13 @@ class HubServer:
         """
         self._lag = asyncio.create_task(self._watch_lag(), name="loop-lag")
         most = self._parts.config.max_connections
-        for name, app, sockets, most_here in (
-            ("hub", self._public_app(), public, most),
-            ("admin", self._admin_app(), admin, _MAX_ADMIN_CONNECTIONS),
-            ("command", self._command_app(), command, _MAX_ADMIN_CONNECTIONS),
+        hub_tls, admin_tls = self._parts.hub_tls, self._parts.admin_tls
+        for name, app, sockets, most_here, tls in (
+            ("hub", self._public_app(), public, most, hub_tls),
+            ("admin", self._admin_app(), admin, _MAX_ADMIN_CONNECTIONS, admin_tls),
+            ("command", self._command_app(), command, _MAX_ADMIN_CONNECTIONS, None),
         ):
-            await self._serve(name, app, sockets, most_here)
+            await self._serve(name, app, sockets, most_here, tls)
 
     async def stop(self, grace_s: float) -> None:
         """No new turns; running ones get ``grace_s`` seconds, then are cancelled; close all."""
@@ -130,6 +146,15 @@ class HubServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._lag
 
+    def describe(self) -> list[dict[str, object]]:
+        """The turns that run, for a dump of states."""
+        return self._starter.describe()
+
+    def apply(self, hub: HubSection, access: AccessSection) -> None:
+        """Use what counts at once of another configuration: bounds on turns, and who may come in."""
+        self.admission.apply(hub)
+        self._access.apply(access)
+
     def cut_off(self, user: str) -> int:
         """End a user's connections that watch, and their turns; how many turns. On the loop's thread."""
         self._live.end_user(user)
@@ -140,7 +165,12 @@ class HubServer:
         await self._live.recheck()
 
     async def _serve(
-        self, name: str, app: web.Application, sockets: Iterable[socket.socket], most: int
+        self,
+        name: str,
+        app: web.Application,
+        sockets: Iterable[socket.socket],
+        most: int,
+        tls: Tls | None,
     ) -> None:
         runner = web.AppRunner(
             app,
@@ -157,12 +187,12 @@ class HubServer:
         )
         await runner.setup()
         self._runners.append(runner)
-        door = Door(runner, name, most)
+        door = Door(runner, name, most, tls)
         self._doors.append(door)
         for sock in sockets:
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TCP_USER_TIMEOUT_MS)
-            await door.open(sock)
+            door.open(sock)
 
     def _public_app(self) -> web.Application:
         parts = self._parts
@@ -170,13 +200,16 @@ class HubServer:
             parts.agents,
             self._starter,
             parts.metrics,
+            parts.library,
             parts.stall_s,
             parts.keep_alive_s,
         )
-        chat = Chat(parts.verifier, delivery)
-        messages = Messages(parts.verifier, delivery)
+        intake = Intake(parts.agents, parts.calls, parts.config)
+        chat = Chat(parts.verifier, delivery, intake)
+        messages = Messages(parts.verifier, delivery, intake)
         models = Models(parts.verifier, parts.agents)
         app = self._app(int(parts.config.max_body_bytes), admin=False)
+        app[PAGES] = True
         app.router.add_post("/v1/chat/completions", chat.completions)
         app.router.add_post("/v1/messages", messages.create)
         cancel = Cancel(parts.verifier, self._starter)
@@ -191,30 +224,34 @@ class HubServer:
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(self._live.routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
+        app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
+        app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app
 
     def _admin_app(self) -> web.Application:
+        parts = self._parts
         app = self._app(_MAX_ADMIN_BODY_BYTES, admin=False)
+        open_paths = {"/healthz", "/readyz", *(["/metrics"] if parts.admin.open_metrics else [])}
+        app.middlewares.append(guard_admin(parts.verifier, frozenset(open_paths)))
         app.router.add_get("/metrics", self._metrics)
+        app.add_routes(AdminApi(parts.administration, parts.insight).routes("/admin/v1"))
+        app.add_routes(AccountsApi(parts.accounts).routes("/admin/v1"))
         self._add_health(app)
         return app
 
     def _command_app(self) -> web.Application:
-        @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            check_peer(request)
-            return await handler(request)
-
         app = self._app(_MAX_ADMIN_BODY_BYTES, admin=True)
-        app.middlewares.append(guard)
-        app.add_routes(AdminApi(self._parts.administration).routes())
+        app.middlewares.append(guard_socket)
+        app.add_routes(AdminApi(self._parts.administration, self._parts.insight).routes("/v1"))
+        app.add_routes(AccountsApi(self._parts.accounts).routes("/v1"))
         return app
 
     def _app(self, max_body_bytes: int, admin: bool) -> web.Application:
         app = web.Application(
             client_max_size=max_body_bytes, middlewares=[answering(self._parts.metrics, admin)]
         )
+        app[ACCESS] = self._access
         app.on_response_prepare.append(finish_headers)
         return app
 

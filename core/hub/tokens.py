@@ -2,11 +2,14 @@
 
 import asyncio
 import re
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
+import structlog
 from aiohttp import web
 
 from core.errors import LinkError
+from core.hub.access import ACCESS
 from core.hub.errors import HubError, invalid
 from core.vault.handle import UserHandle
 
@@ -14,7 +17,12 @@ _BEARER = re.compile(r"bearer +([\x21-\x7e]{1,512}) *", re.IGNORECASE)
 _KEY = re.compile(r"([\x21-\x7e]{1,512})")
 _VERIFY_TIMEOUT_S = 10.0
 
+_USERS = "`certosa token new USER`"
+_ADMINS = "`certosa token new --admin`"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="certosa"'}
+
+_T = TypeVar("_T")
+_log = structlog.get_logger()
 
 
 class Verifier(Protocol):
@@ -27,23 +35,44 @@ class Verifier(Protocol):
         """
         ...
 
+    async def verify_admin(self, token: str) -> str | None:
+        """The id of an administrator's token, or None where it is wrong, revoked or a user's.
+
+        Raises LinkError when it cannot be asked.
+        """
+        ...
+
 
 async def authenticate(request: web.Request, verifier: Verifier, offered: str | None = None) -> UserHandle:
-    """The user who made a request, or HubError 400, 401 or 503.
+    """The user who made a request, or HubError 400, 401, 429 or 503.
 
     ``offered`` is a token that came otherwise than in the headers :func:`token_of` looks at.
     """
-    token = token_of(request, offered)
-    handle = await _verify(verifier, token) if token else None
+    handle = await _let_in(request, token_of(request, offered), verifier.verify)
     if handle is None:
         raise invalid_token()
     return handle
 
 
-def token_of(request: web.Request, offered: str | None = None) -> str:
+async def authenticate_admin(request: web.Request, verifier: Verifier) -> str:
+    """The id of the administrator's token of a request, or HubError as :func:`authenticate`."""
+    token_id = await _let_in(request, token_of(request, how=_ADMINS), verifier.verify_admin)
+    if token_id is None:
+        raise HubError(
+            401,
+            "this is no valid token of an administrator: it may be mistyped or revoked, or a user's; "
+            f"{_ADMINS} makes a new one",
+            "invalid_token",
+            headers=_CHALLENGE,
+        )
+    return token_id
+
+
+def token_of(request: web.Request, offered: str | None = None, how: str = _USERS) -> str:
     """A request's token, unverified; "" where it has no token's form. HubError 400, 401.
 
-    It is the bearer's, or stands in x-api-key, where Anthropic's clients put it, or was offered.
+    It is the bearer's, or stands in x-api-key, where Anthropic's clients put it, or was offered;
+    ``how`` makes one.
     """
     bearer, key = _one(request, "Authorization"), _one(request, "x-api-key")
     if offered is not None:
@@ -54,7 +83,7 @@ def token_of(request: web.Request, offered: str | None = None) -> str:
         raise HubError(
             401,
             "no token: send the header `Authorization: Bearer TOKEN`, or `x-api-key: TOKEN`"
-            " (OpenAI's and Anthropic's clients call it api_key); `certosa token new USER` makes one",
+            f" (OpenAI's and Anthropic's clients call it api_key); {how} makes one",
             "missing_token",
             headers=_CHALLENGE,
         )
@@ -62,6 +91,20 @@ def token_of(request: web.Request, offered: str | None = None) -> str:
     if found is not None and bearer is not None and key not in (None, found[1]):
         raise invalid("Authorization and x-api-key hold different tokens; send one", "duplicate_header")
     return found[1] if found else ""
+
+
+async def _let_in(
+    request: web.Request, token: str, verify: Callable[[str], Awaitable[_T | None]]
+) -> _T | None:
+    """Whose token came with a request, None where it is wrong; limits of wrong ones kept."""
+    access = request.config_dict[ACCESS]
+    access.check(request, token)
+    owner = await _verified(verify, token) if token else None
+    if owner is None:
+        access.failed(request, token)
+    else:
+        access.succeeded(request, token)
+    return owner
 
 
 def invalid_token() -> HubError:
@@ -83,11 +126,13 @@ def _one(request: web.Request, name: str) -> str | None:
     return found[0] if found else None
 
 
-async def _verify(verifier: Verifier, token: str) -> UserHandle | None:
+async def _verified(verify: Callable[[str], Awaitable[_T | None]], token: str) -> _T | None:
     try:
         async with asyncio.timeout(_VERIFY_TIMEOUT_S):
-            return await verifier.verify(token)
-    except (LinkError, TimeoutError):
+            return await verify(token)
+    except (LinkError, TimeoutError) as error:
+        # why is the operator's to read; a client learns that its token is not at fault
+        _log.warning("token_not_verified", reason=str(error) or "timed out")
         raise HubError(
             503, "tokens cannot be verified just now; try again", "unavailable", retry_after_s=2
         ) from None

@@ -1,7 +1,7 @@
 """All jails of one life of core's: started at core's word, followed, ended, reaped."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,8 @@ from jail.host.diagnosis import Diagnosis
 from jail.host.launcher import JailSpec, Starter
 from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
-from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
+from jail.host.measure import measure
+from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, JailUse, StartJail, ToCore
 from jail.host.profile import Limits, Profile, System, user_paths
 from jail.host.running import Phase, RunningJail
 
@@ -56,7 +57,13 @@ class _Entry:
 
 
 class Jails:
-    """The table of jails. ``idle`` is called whenever the last one has gone."""
+    """The table of jails.
+
+    Args:
+        guard, guard_group: whoever outlives us has to know of this process, by its pidfd; of this group,
+            by a pidfd of its leader and itself (:mod:`jail.host.group`).
+        idle: called whenever the last one has gone.
+    """
 
     def __init__(
         self,
@@ -65,11 +72,13 @@ class Jails:
         plan: JailPlan,
         send: Send,
         guard: Callable[[int], None],
+        guard_group: Callable[[tuple[int, int]], None],
         observe: Observe,
         idle: Callable[[], None],
     ) -> None:
         self._loop, self._starter, self._plan = loop, starter, plan
-        self._send, self._guard, self._observe, self._idle = send, guard, observe, idle
+        self._send, self._observe, self._idle = send, observe, idle
+        self._guard, self._guard_group = guard, guard_group
         self._waiting: deque[StartJail] = deque()
         self._entries: dict[int, _Entry] = {}
         self._by_pid: dict[int, int] = {}
@@ -83,6 +92,21 @@ class Jails:
         requests = [entry.request for entry in self._entries.values()]
         return {request.user for request in (*requests, *self._waiting)}
 
+    def describe(self) -> list[dict[str, object]]:
+        """Each jail's life, user and phase, those that wait to be started too."""
+        found: list[dict[str, object]] = [
+            {
+                "life": life,
+                "user": entry.request.user,
+                "phase": entry.jail.phase.name.lower(),
+                "pids": list(entry.jail.pids),
+                "killed": entry.killed,
+            }
+            for life, entry in self._entries.items()
+        ]
+        found += [{"life": r.life, "user": r.user, "phase": "waiting"} for r in self._waiting]
+        return found
+
     def start(self, request: StartJail) -> None:
         """Start a jail, now or when fewer are starting. Raises HostError for a life in use."""
         if request.life in self._entries or request in self._waiting:
@@ -90,7 +114,7 @@ class Jails:
         if not self._open:
             self._fail(request, "the server is shutting down")
         elif len(self._entries) + len(self._waiting) >= self._plan.max_alive:
-            self._fail(request, f"{self._plan.max_alive} jails are alive (jail.max_alive)")
+            self._fail(request, f"{self._plan.max_alive} jails are alive (pool.max_jails)")
         else:
             self._waiting.append(request)
             self._start_waiting()
@@ -117,10 +141,25 @@ class Jails:
         """Start none any more; those alive go on."""
         self._open = False
 
+    def measure(self, lives: Iterable[int]) -> tuple[JailUse, ...]:
+        """What these use; those that are gone are left out."""
+        found = []
+        for life in lives:
+            if (entry := self._entries.get(life)) is not None:
+                used = measure(entry.jail.pids)
+                if used.processes:
+                    found.append(JailUse(life, *used))
+        return tuple(found)
+
     def pidfds(self) -> list[int]:
         """The pid 1 of every jail, as far as known."""
         found = (entry.jail.init_pidfd for entry in self._entries.values())
         return [fd for fd in found if fd is not None]
+
+    def groups(self) -> list[tuple[int, int]]:
+        """The process groups that jails were started in, as ``guard_group`` was told."""
+        found = (entry.jail.group for entry in self._entries.values())
+        return [group for group in found if group is not None]
 
     def reaped(self, pid: int, status: int) -> bool:
         """A child was waited for; whether it was one of ours."""
@@ -149,6 +188,8 @@ class Jails:
         life = entry.request.life
         self._entries[life] = entry
         entry.timer = self._loop.later(_STUCK_S, lambda: self._kill(entry))
+        if entry.jail.group is not None:
+            self._guard_group(entry.jail.group)
         self._watch(entry)
 
     def _watch(self, entry: _Entry) -> None:

@@ -7,12 +7,22 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core.config import Config, HubSection, LiveSection, ProviderSection, SessionsSection
+from core.config import (
+    AccessSection,
+    AdminSection,
+    Config,
+    HubSection,
+    LiveSection,
+    ProviderSection,
+    SessionsSection,
+)
 from core.egress.messages import TokenInfo
 from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
+from core.hub.tls import Tls
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService, Storage
 from core.users import User
+from tests.fakes.accounts import FakeAccounts
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
 from tests.fakes.token_book import TokenBook
@@ -27,6 +37,7 @@ class FakeAdministration:
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.tokens: dict[str, TokenInfo] = {}
+        self.jail_acts: list[tuple[str, str]] = []
 
     async def add_user(self, name: str) -> User:
         if name in self.users:
@@ -53,6 +64,14 @@ class FakeAdministration:
     async def list_tokens(self, user: str | None) -> list[TokenInfo]:
         return [token for token in self.tokens.values() if user in (None, token.user)]
 
+    async def new_admin_token(self, label: str) -> MadeToken:
+        token_id = f"adm{len(self.tokens)}"
+        self.tokens[token_id] = TokenInfo(token_id, "", label, 1, None)
+        return MadeToken(token_id, f"admin-{token_id}")
+
+    async def list_admin_tokens(self) -> list[TokenInfo]:
+        return [token for token in self.tokens.values() if not token.user]
+
     async def revoke_token(self, token_id: str) -> None:
         if self.tokens.pop(token_id, None) is None:
             raise AdministrationError("not_found", f"there is no token {token_id}")
@@ -64,6 +83,17 @@ class FakeAdministration:
             "models": ["m1"], "models_error": "", "model": model or "m1", "chat_error": "", "answer_s": 0.1
         }  # fmt: skip
 
+    async def evict_jail(self, user: str) -> None:
+        self._user(user)
+        self.jail_acts.append(("evict", user))
+
+    async def kill_jail(self, user: str) -> None:
+        self._user(user)
+        self.jail_acts.append(("kill", user))
+
+    async def drain_pool(self, on: bool) -> None:
+        self.jail_acts.append(("drain", str(on)))
+
     async def status(self) -> dict[str, Any]:
         return {"users": len(self.users)}
 
@@ -71,6 +101,28 @@ class FakeAdministration:
         if name not in self.users:
             raise AdministrationError("not_found", f"there is no user {name}")
         return self.users[name]
+
+
+class FakeInsight:
+    """Implements core.hub.Insight: says which question was asked."""
+
+    async def health(self) -> dict[str, Any]:
+        return {"of": "health"}
+
+    async def pool(self) -> dict[str, Any]:
+        return {"of": "pool"}
+
+    async def configuration(self) -> dict[str, Any]:
+        return {"of": "configuration"}
+
+    async def providers(self) -> list[dict[str, Any]]:
+        return [{"name": "builtin"}]
+
+    async def sizes(self) -> list[dict[str, Any]]:
+        return [{"user": "alice", "bytes": 1}]
+
+    async def sizes_of(self, user: str) -> dict[str, Any]:
+        return {"user": user, "sessions": 1}
 
 
 class HubProcess:
@@ -83,6 +135,9 @@ class HubProcess:
         keep_alive_s: float = 15.0,
         live: LiveSection | None = None,
         sessions: SessionsSection | None = None,
+        access: AccessSection | None = None,
+        admin: AdminSection | None = None,
+        tls: Tls | None = None,
         **hub: Any,
     ) -> None:
         self.directory = directory
@@ -91,6 +146,8 @@ class HubProcess:
         self.config = Config(
             hub=HubSection(**hub),
             live=live or LiveSection(),
+            admin=admin or AdminSection(),
+            access=access or AccessSection(),
             providers={"local": ProviderSection(base_url="http://x/v1")},
         )
         self.turns = ScriptedTurns()
@@ -98,19 +155,22 @@ class HubProcess:
         self.book = TokenBook()
         self.metrics = Metrics()
         self.administration = FakeAdministration()
+        self.accounts = FakeAccounts()
+        self.failed_logins: list[tuple[str, str]] = []
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, sessions or SessionsSection())
+        self._tls = tls
         self._limits = stall_s, keep_alive_s
         self._stopped = False
-        public, admin, command = self._listen()
+        public, operators, command = self._listen()
         self.address = public.getsockname()
         self.url = f"http://127.0.0.1:{self.address[1]}"
-        self.admin_url = f"http://127.0.0.1:{admin.getsockname()[1]}"
+        self.admin_url = f"http://127.0.0.1:{operators.getsockname()[1]}"
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="hub")
         self._thread.start()
-        self.server = self.run(self._start(public, admin, command))
+        self.server = self.run(self._start(public, operators, command))
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run something on the hub's loop and wait for it."""
@@ -163,7 +223,13 @@ class HubProcess:
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,
+            accounts=self.accounts,
+            login_failed=lambda address, token_id: self.failed_logins.append((address, token_id)),
+            insight=FakeInsight(),
+            admin=self.config.admin,
+            access=self.config.access,
             missing=lambda: self.missing,
+            hub_tls=self._tls,
             stall_s=self._limits[0],
             keep_alive_s=self._limits[1],
         )
