@@ -36,8 +36,6 @@ from jail.host.system import find_bwrap, find_machine, find_system
 _SOURCE = Path(__file__).resolve().parents[1]
 _BACKLOG = 1_024
 _USERS_FROM = 1_000  # past uid_base, as in core.users
-# an executed start is half the spawner's own work, a forked one is done beside it
-MAX_STARTING: dict[Start, int] = {"exec": 4, "fork": 16}
 _MAX_UID = 2**31 - 2
 KEY_FILE = "provider-keys.toml"
 
@@ -63,7 +61,7 @@ def serve(config: Config, config_path: Path | None) -> int:
         _check_interpreter(owners)
         _refuse_second(data_dir)
         start = _attack_first(doctor_config(spawner, config_path), log)
-        spawner = replace(spawner, start=start, max_starting=MAX_STARTING[start])
+        spawner = replace(spawner, start=start, max_starting=config.starting_at_once(start))
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
 
@@ -115,8 +113,8 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
             address_bytes=jail.address_bytes,
             tmp_bytes=jail.tmp_bytes,
         ),
-        max_alive=jail.max_alive,
-        max_starting=MAX_STARTING[jail.start],
+        max_alive=config.pool.max_jails,
+        max_starting=config.starting_at_once(jail.start),
         grace_s=config.server.grace_s,
     )
 

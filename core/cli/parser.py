@@ -5,6 +5,7 @@ from typing import Any
 
 from core.cli.presets import PRESETS
 
+_SORTS = ("user", "state", "age", "idle", "memory", "cpu", "uses")
 _EPILOG = """\
 exit codes:
   0  done
@@ -32,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_users(commands)
     _add_tokens(commands)
     _add_providers(commands)
+    _add_pool(commands)
     _add_usage(commands)
     _add_audit(commands)
     _add_configuration(commands)
@@ -64,6 +66,13 @@ def _command(
     module, function = target.split(":")
     parser.set_defaults(module=f"core.cli.{module}", function=function)
     return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 3_600:
+        raise ValueError
+    return value
 
 
 def _group(commands: Any, name: str, text: str) -> Any:
@@ -165,6 +174,23 @@ def _add_tokens(commands: Any) -> None:
     listed.add_argument("--admin", action="store_true", help="administrators' instead of users'")
     revoke = _command(tokens, "revoke", "tokens:revoke", "make a token useless, at once")
     revoke.add_argument("token_id", metavar="ID", help="as `certosa token list` shows it")
+
+
+def _add_pool(commands: Any) -> None:
+    pool = _group(commands, "pool", "look at the users' jails, and give them up")
+    show = _command(pool, "show", "pool:show", "show the jails: state, age, memory, CPU, uses")
+    show.add_argument("--sort", choices=_SORTS, default="user", help="by what (default: %(default)s)")
+    show.add_argument(
+        "--watch", nargs="?", type=_seconds, const=2.0, metavar="SECONDS",
+        help="again every so often until Ctrl-C (default: 2)",
+    )  # fmt: skip
+    for name, text in (
+        ("evict", "have a user's jail go as soon as nothing runs in it; their next message starts another"),
+        ("kill", "end a user's jail now; turns that run in it fail"),
+    ):
+        _command(pool, name, f"pool:{name}", text).add_argument("user", metavar="USER")
+    _command(pool, "drain", "pool:drain", "start no jail any more and let all go as they become idle")
+    _command(pool, "open", "pool:reopen", "start jails again after drain")
 
 
 def _add_providers(commands: Any) -> None:

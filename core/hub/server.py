@@ -30,6 +30,7 @@ from core.hub.listening import Door
 from core.hub.messages import Messages
 from core.hub.middleware import PAGES, answering, finish_headers
 from core.hub.models import Models
+from core.hub.openapi import OPENAPI_PATH, serve_openapi
 from core.hub.sessions import Sessions
 from core.hub.tls import Tls
 from core.hub.tokens import Verifier
@@ -202,6 +203,7 @@ class HubServer:
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
+        app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app

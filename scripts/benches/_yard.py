@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.config import Config
-from core.serve import MAX_STARTING, spawner_config
+from core.serve import spawner_config
 from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
@@ -103,7 +103,7 @@ class Yard:
             self._held.callback(starter.close)
             plan = JailPlan(
                 self._data_dir, spawner.system, spawner.lib, spawner.etc, spawner.limits,
-                spawner.max_alive, MAX_STARTING[way], command,
+                spawner.max_alive, config.starting_at_once(way), command,
             )  # fmt: skip
             self._tables[way] = Jails(
                 self.loop, starter, plan, self._send,
