@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from core.backup.archive import STAGING
 from core.config import Config, is_loopback
 from core.errors import CoreError
 from core.log import configure_logging
@@ -53,6 +54,11 @@ def serve(config: Config, config_path: Path | None) -> int:
     log = structlog.get_logger()
     data_dir = config.data_dir.absolute()
     owners = owners_of(config)
+    if os.path.lexists(data_dir / STAGING):
+        raise ServeError(
+            f"{data_dir / STAGING} was left by a restore that was cut short: delete it and what was"
+            " restored beside it, then restore again"
+        )
     Layout(data_dir, owners).prepare()
     with contextlib.ExitStack() as held:
         staged = stage(data_dir, _SOURCE)
@@ -105,7 +111,7 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
         app=staged.app,
         start=jail.start,
         owners=owners,
-        user_uids=range(jail.uid_base + _USERS_FROM, _MAX_UID),
+        user_uids=user_uids_of(config),
         limits=Limits(
             processes=jail.processes,
             open_files=jail.open_files,
@@ -125,6 +131,11 @@ def owners_of(config: Config) -> Owners | None:
         return None
     base = config.jail.uid_base
     return Owners(Identity(base, base), Identity(base + 1, base + 1))
+
+
+def user_uids_of(config: Config) -> range:
+    """The host uids that users may have when we are root."""
+    return range(config.jail.uid_base + _USERS_FROM, _MAX_UID)
 
 
 def _services(

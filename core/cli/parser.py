@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_usage(commands)
     _add_audit(commands)
     _add_configuration(commands)
+    _add_backup(commands)
     return parser
 
 
@@ -255,3 +256,18 @@ def _add_configuration(commands: Any) -> None:
     config = _group(commands, "config", "look at the configuration")
     _command(config, "check", "configuration:check", "say whether the configuration is right")
     _command(config, "show", "configuration:show", "print every setting with its value")
+
+
+def _add_backup(commands: Any) -> None:
+    backup = _command(
+        commands, "backup", "backup:backup",
+        "write all of the server's data, keys too, to a file sealed under a passphrase",
+    )  # fmt: skip
+    restore = _command(commands, "restore", "backup:restore", "put a backup into an empty data directory")
+    backup.add_argument("--verify", action="store_true", help="write nothing: read FILE and check it")
+    for command, text in ((backup, "a new file"), (restore, "as `certosa backup` wrote it")):
+        command.add_argument("file", metavar="FILE", help=text)
+        command.add_argument(
+            "--passphrase-file", metavar="PATH",
+            help="a file that holds it alone (default: asked for, or a line of standard input)",
+        )  # fmt: skip
