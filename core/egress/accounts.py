@@ -41,7 +41,8 @@ from core.ledger.opening import open_ledger, terms_of
 from core.ledger.store import LedgerStore, UsageRow
 from core.vault.errors import VaultError
 
-MAX_ROWS = 5_000
+MAX_ROWS = 2_500
+"""With the longest names still below the link's largest message."""
 _MAX_LOOKS = 4
 _AGAIN_S = 0.2
 _log = structlog.get_logger(__name__)
