@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -233,16 +234,17 @@ class Egress:
             self.link.send(Refused(question.id, "the vault is overloaded; try again in a second"))
             return
         self._questions += 1
-        if not tell(self._vault, Ask(question, self._answered)):
+        if not tell(self._vault, Ask(question, partial(self._answered, question))):
             self._questions -= 1
             self.link.send(Refused(question.id, "the egress process is ending; try again"))
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, question: Any, answer: Answer) -> None:
         """On the vault's thread."""
-        self._loop.call_soon_threadsafe(self._pass_answer, answer)
+        self._loop.call_soon_threadsafe(self._pass_answer, question, answer)
 
-    def _pass_answer(self, answer: Answer) -> None:
+    def _pass_answer(self, question: Any, answer: Answer) -> None:
         self._questions -= 1
+        self._accounts.vault_answered(question, answer)
         self.link.send(answer)
 
     def _opened(self, is_open: bool) -> None:
