@@ -45,6 +45,8 @@ from core.log import configure_logging, set_level
 from core.metrics import Metrics
 from core.observer import CoreObserver
 from core.policy import Policy
+from core.pool.actor import Pool, PoolActor
+from core.pool.jails import Budget, Keep
 from core.sessions import Library, SessionsService, Storage
 from core.sessions.actor import SessionsActor
 from core.spawner_link import Heard, Host, SpawnerActor
@@ -118,6 +120,7 @@ class Core:
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
         self._host = Host(self._host_uid)
+        self._pool = Pool()
         self._agents = Agents(data_dir / "users", config)
         self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
         self._dump: StateDump | None = None
@@ -139,6 +142,7 @@ class Core:
                 missing=self._missing,
                 admin=config.admin,
                 access=config.access,
+                free_bytes=lambda: _free_bytes(data_dir),
                 hub_tls=self._tls["hub"],
                 admin_tls=self._tls["admin"],
             )
@@ -175,6 +179,7 @@ class Core:
         specs = (
             ChildSpec("egress", self._start_egress),
             ChildSpec("spawner", self._start_spawner),
+            ChildSpec("pool", self._start_pool),
             ChildSpec("sessions", self._start_sessions),
             ChildSpec("users", self._start_users),
             ChildSpec("hub", self._start_hub),
@@ -212,11 +217,27 @@ class Core:
             sock=self._sockets.control,
             timers=self._edge,
             on_link=self._on_link,
-            on_count=self._metrics.jails_alive,
+            on_started=self._pool.started,
+            on_ended=self._pool.ended,
+            on_measured=self._pool.measured,
             on_shutdown=self._on_shutdown,
             on_reload=self._on_reload,
         )
         self._host.connect(ref)
+        return ref
+
+    def _start_pool(self, name: str, parent: Ref) -> Ref:
+        ref = PoolActor.start(
+            name,
+            parent,
+            self._observer,
+            budget=_budget(self._config),
+            builder=self._host,
+            timers=self._edge,
+            lag_s=lambda: self._hub.admission.lag_s,
+            metrics=self._metrics.pool,
+        )
+        self._pool.connect(ref)
         return ref
 
     def _start_sessions(self, name: str, parent: Ref) -> Ref:
@@ -239,7 +260,6 @@ class Core:
         return HubActor.start(name, parent, self._observer, loop=self._loop, start=start, stop=stop)
 
     def _start_user(self, name: str, user: str, parent: Ref, observer: Observer) -> Ref:
-        jail = self._config.jail
         services = {
             "provider.chat": self._link,
             **dict.fromkeys(("session.load", "session.append", "step.begin", "step.end"), self._sessions),
@@ -250,12 +270,11 @@ class Core:
             observer,
             user=user,
             edge=self._edge,
-            jails=self._host,
+            jails=self._pool,
             services=services,
             mode=self._policy.mode,
             next_life=lambda: next(self._lives),
-            start_timeout_s=jail.start_timeout_s,
-            idle_s=jail.idle_s,
+            start_timeout_s=self._config.pool.wait_s + self._config.jail.start_timeout_s,
         )
 
     # -- what parts ask of the whole ------------------------------------------------------------------
@@ -269,6 +288,7 @@ class Core:
             turns=self._turns,
             storage=self._storage,
             apart=self._apart,
+            pool=self._pool,
             cancel_turns=lambda user: self._hub.cancel_turns(user),  # noqa: PLW0108 - made later
         )
 
@@ -278,7 +298,7 @@ class Core:
             data_dir=data_dir,
             users=self._table,
             link=self._link,
-            turns=self._turns,
+            pool=self._pool,
             missing=self._missing,
             admission=lambda: self._hub.admission,
         )
@@ -338,13 +358,13 @@ class Core:
         self._policy.apply(config.verbs)
         self._agents.apply(config)
         self._hub.apply(config.hub, config.access)
+        self._pool.apply(_budget(config))
         self._log.info("config_used")
 
     async def _state(self) -> dict[str, Any]:
         """What an operator reads beside the stacks."""
-        jails = await self._turns.jails()
         return {
-            "jails": [dataclasses.asdict(jail) for jail in jails],
+            "pool": dataclasses.asdict(await self._pool.describe()),
             "turns": self._hub.describe(),
             "egress": self._link.describe(),
             "loop_lag_s": self._hub.admission.lag_s,
@@ -404,6 +424,25 @@ async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets, tl
     finally:
         for sock in sockets:
             sock.close()
+
+
+def _budget(config: Config) -> Budget:
+    pool = config.pool
+    return Budget(
+        jails=pool.max_jails,
+        starting=config.starting_at_once(config.jail.start),
+        memory_bytes=pool.memory_bytes,
+        free_bytes=pool.free_bytes,
+        idle_s=pool.idle_s,
+        queue=pool.max_waiting,
+        queue_s=pool.wait_s,
+        users={user: Keep(keep.idle_s, keep.keep) for user, keep in pool.users.items()},
+    )
+
+
+def _free_bytes(path: Path) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
 
 
 def _tls(name: str, fds: Mapping[str, int]) -> Tls | None:

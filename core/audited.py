@@ -121,6 +121,21 @@ class AuditedAdministration:
         async with self._audit.act("provider_tested", on=name, detail=model):
             return await self._inner.test_provider(name, model)
 
+    async def evict_jail(self, user: str) -> None:
+        """See the protocol."""
+        async with self._audit.act("jail_evicted", user):
+            await self._inner.evict_jail(user)
+
+    async def kill_jail(self, user: str) -> None:
+        """See the protocol."""
+        async with self._audit.act("jail_ended", user):
+            await self._inner.kill_jail(user)
+
+    async def drain_pool(self, on: bool) -> None:
+        """See the protocol."""
+        async with self._audit.act("pool_drained" if on else "pool_opened"):
+            await self._inner.drain_pool(on)
+
     async def list_users(self) -> list[User]:
         """See the protocol."""
         return await self._inner.list_users()

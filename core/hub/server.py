@@ -30,6 +30,7 @@ from core.hub.listening import Door
 from core.hub.messages import Messages
 from core.hub.middleware import PAGES, answering, finish_headers
 from core.hub.models import Models
+from core.hub.openapi import OPENAPI_PATH, serve_openapi
 from core.hub.sessions import Sessions
 from core.hub.tls import Tls
 from core.hub.tokens import Verifier
@@ -43,6 +44,7 @@ _MAX_ADMIN_CONNECTIONS = 256
 _CANCEL_S = 3.0
 _CLOSE_S = 2.0
 _LAG_PERIOD_S = 0.25
+_DISK_PERIOD_S = 1.0
 _MAX_LINE_BYTES = 8_190
 # what was sent and is not acknowledged, or not read, for so long ends the connection: tcp(7)
 _TCP_USER_TIMEOUT_MS = 90_000
@@ -73,6 +75,7 @@ class HubParts:
     missing: Callable[[], Sequence[str]]
     admin: AdminSection
     access: AccessSection
+    free_bytes: Callable[[], int] | None = None
     hub_tls: Tls | None = None
     admin_tls: Tls | None = None
     stall_s: float = STALL_S
@@ -90,6 +93,7 @@ class HubServer:
         self._runners: list[web.AppRunner] = []
         self._doors: list[Door] = []
         self._lag: asyncio.Task[None] | None = None
+        self._disk: asyncio.Task[None] | None = None
 
     async def start(
         self,
@@ -102,6 +106,7 @@ class HubServer:
         The sockets are closed by :meth:`stop`.
         """
         self._lag = asyncio.create_task(self._watch_lag(), name="loop-lag")
+        self._disk = asyncio.create_task(self._watch_disk(), name="disk-space")
         most = self._parts.config.max_connections
         hub_tls, admin_tls = self._parts.hub_tls, self._parts.admin_tls
         for name, app, sockets, most_here, tls in (
@@ -125,10 +130,11 @@ class HubServer:
         for runner in self._runners:
             await runner.cleanup()
         self._runners.clear()
-        if self._lag is not None:
-            self._lag.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._lag
+        for task in (self._lag, self._disk):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
     def describe(self) -> list[dict[str, object]]:
         """The turns that run, for a dump of states."""
@@ -202,6 +208,7 @@ class HubServer:
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
+        app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app
@@ -246,6 +253,16 @@ class HubServer:
     async def _metrics(self, _: web.Request) -> web.Response:
         body = generate_latest(self._parts.metrics.registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _watch_disk(self) -> None:
+        look = self._parts.free_bytes
+        while look is not None:
+            try:
+                # in a thread: a disk that hangs must not take the loop along
+                self.admission.note_free(await asyncio.to_thread(look))
+            except OSError as error:
+                _log.error("disk_not_looked_at", error=str(error))
+            await asyncio.sleep(_DISK_PERIOD_S)
 
     async def _watch_lag(self) -> None:
         loop = asyncio.get_running_loop()

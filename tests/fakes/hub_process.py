@@ -29,6 +29,7 @@ class FakeAdministration:
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.tokens: dict[str, TokenInfo] = {}
+        self.jail_acts: list[tuple[str, str]] = []
 
     async def add_user(self, name: str) -> User:
         if name in self.users:
@@ -73,6 +74,17 @@ class FakeAdministration:
         return {
             "models": ["m1"], "models_error": "", "model": model or "m1", "chat_error": "", "answer_s": 0.1
         }  # fmt: skip
+
+    async def evict_jail(self, user: str) -> None:
+        self._user(user)
+        self.jail_acts.append(("evict", user))
+
+    async def kill_jail(self, user: str) -> None:
+        self._user(user)
+        self.jail_acts.append(("kill", user))
+
+    async def drain_pool(self, on: bool) -> None:
+        self.jail_acts.append(("drain", str(on)))
 
     async def status(self) -> dict[str, Any]:
         return {"users": len(self.users)}
