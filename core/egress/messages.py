@@ -6,19 +6,10 @@ users' data keys; never a master key, a provider's key or a credential.
 
 import msgspec
 
+from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
+from core.egress.message_base import LinkMessage as _Message
+from core.egress.message_base import SecretLinkMessage as _Secretive
 from jail.wire.schema import ChatCall, ChatDelta, ChatEnd, Failure, Message, Sampling, ToolSpec
-
-
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    id: int
-
-
-class _Secretive(_Message, frozen=True):
-    """A message with a secret in it, which its repr leaves out."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(id={self.id})"
-
 
 # ---- core asks ------------------------------------------------------------------------------
 
@@ -105,6 +96,7 @@ class Ping(_Message, frozen=True):
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
     | ChatStart | ChatCredit | ChatCancel | TryProvider | Ping
+    | CredentialQuestion
 )  # fmt: skip
 
 
@@ -181,4 +173,5 @@ class ChatFailed(_Message, frozen=True):
 
 FromEgress = (
     Ok | Refused | HandleMinted | TokenMade | Tokens | ProviderTried | ChatItem | ChatDone | ChatFailed
-)
+    | CredentialAnswer
+)  # fmt: skip

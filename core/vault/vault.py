@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
+from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
 from core.egress.messages import (
     AddUser,
     HandleMinted,
@@ -26,14 +27,20 @@ from core.egress.messages import (
     Tokens,
     VerifyToken,
 )
+from core.vault.cabinet import Credential
 from core.vault.errors import VaultError, VaultRefusal
 from core.vault.files import prepare_directory
-from core.vault.keys import SALT_BYTES, MasterKey, load_master_key
+from core.vault.key_source import KeyFile, KeySource
+from core.vault.keyring import Keyring
+from core.vault.keys import SALT_BYTES
 from core.vault.store import VaultStore
 from core.vault.tokens import hash_token, is_token, make_token
 
-Question = AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-Answer = Ok | Refused | HandleMinted | TokenMade | Tokens
+Question = (
+    AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
+    | CredentialQuestion
+)  # fmt: skip
+Answer = Ok | Refused | HandleMinted | TokenMade | Tokens | CredentialAnswer
 
 _USER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _MAX_LABEL = 64
@@ -50,6 +57,8 @@ class Vault:
         directory: ``DATA/_keys``; made when missing.
         wall_s: the time as Unix seconds, for what is stored.
         clock_s: a monotonic time, for what is measured.
+        source: where the master key comes from; ``master.key`` in ``directory`` by default.
+        step: told of each step of a rotation.
 
     Raises VaultError where the key or the database is not as it has to be, or another process
     has the vault open.
@@ -60,24 +69,29 @@ class Vault:
         directory: Path,
         wall_s: Callable[[], float] = time,
         clock_s: Callable[[], float] = monotonic,
+        source: KeySource | None = None,
+        step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._wall_s, self._clock_s = wall_s, clock_s
         prepare_directory(directory)
         self._lock = _lock(directory)
         try:
             database = directory / "vault.db"
-            self._master = load_master_key(directory / "master.key", os.path.lexists(database))
+            exists = os.path.lexists(database)
+            source = source or KeyFile(directory / "master.key")
+            keys = source.load(exists)  # before there is a database to be without a key
             self._store = VaultStore(database)
         except BaseException:
             self._lock.close()
             raise
         try:
-            _check_verifier(self._master, self._store, database)
+            self._keys = Keyring(self._store, source, keys, database, wall_s, step)
         except BaseException:
             self._store.close()
             self._lock.close()
             raise
         self._used: dict[str, int] = {}
+        self._used_credentials: dict[tuple[str, str], int] = {}
         self._flush_at_s = clock_s() + _USED_FLUSH_S
 
     def close(self) -> None:
@@ -91,10 +105,23 @@ class Vault:
     def answer(self, question: Question) -> Answer:
         """Answer one question. Raises sqlite3.Error where the disk fails."""
         try:
+            if isinstance(question, CredentialQuestion):
+                return self._keys.answer(question)
             answer: Answer = self._answer(question)
         except VaultRefusal as refusal:
             return Refused(question.id, str(refusal))
         return answer
+
+    def open(self, owner: str, name: str) -> Credential | None:
+        """A credential of a user's, or of the operator's (an empty ``owner``), for use at once.
+
+        Raises VaultRefusal where its record does not open, sqlite3.Error where the disk fails.
+        """
+        found = self._keys.open(owner, name)
+        if found is not None:
+            self._used_credentials[owner, name] = int(self._wall_s())
+            self._flush_if_due()
+        return found
 
     @singledispatchmethod
     def _answer(self, question: Any) -> Answer:
@@ -107,7 +134,9 @@ class Vault:
                 "a user id has 1 to 32 of the characters a-z, 0-9, _ and -, and begins with a"
                 " letter or a digit"
             )
-        self._store.add_user(ask.user, os.urandom(SALT_BYTES), int(self._wall_s()))
+        salt = os.urandom(SALT_BYTES)
+        data_key = self._keys.new_data_key(ask.user, salt)
+        self._store.add_user(ask.user, salt, data_key, int(self._wall_s()))
         return Ok(ask.id)
 
     @_answer.register
@@ -157,15 +186,22 @@ class Vault:
         if claim is None or not (same and claim.valid and is_token(ask.token)):
             raise VaultRefusal(_BAD_TOKEN)
         self._used[claim.token_id] = int(self._wall_s())
+        self._flush_if_due()
+        return HandleMinted(ask.id, claim.user, self._keys.data_key(claim.user, claim.salt, claim.data_key))
+
+    def _flush_if_due(self) -> None:
         if self._clock_s() >= self._flush_at_s:
             self._flush_used()
-        return HandleMinted(ask.id, claim.user, self._master.data_key(claim.user, claim.salt))
 
     def _flush_used(self) -> None:
         used, self._used = self._used, {}
+        credentials, self._used_credentials = self._used_credentials, {}
         self._flush_at_s = self._clock_s() + _USED_FLUSH_S
         if used:
             self._store.note_used(used.items())
+        if credentials:
+            with self._store.transaction():
+                self._store.credentials.note_used((*key, used_s) for key, used_s in credentials.items())
 
 
 def _lock(directory: Path) -> FileIO:
@@ -185,14 +221,3 @@ def _lock(directory: Path) -> FileIO:
             " on this data directory already?"
         ) from None
     return lock
-
-
-def _check_verifier(master: MasterKey, store: VaultStore, database: Path) -> None:
-    verifier = store.verifier()
-    if verifier is None:
-        store.set_verifier(master.verifier())
-    elif not master.made(verifier):
-        raise VaultError(
-            f"{database}: this master key did not make this vault; put master.key and vault.db"
-            " of the same backup there"
-        )
