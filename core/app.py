@@ -30,6 +30,7 @@ from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
 from actors.user import UserActor
 from core.administration import CoreAdministration
 from core.config import Config
+from core.credentials import CredentialDesk
 from core.egress.keyfile import read_descriptor
 from core.egress.process import harden
 from core.egress_link import EgressActor, EgressLink, LinkUp
@@ -119,6 +120,7 @@ class Core:
                 agents=Agents(data_dir / "users", config),
                 metrics=metrics,
                 administration=self._administration(),
+                credentials=CredentialDesk(self._link),
                 missing=self._missing,
             )
         )

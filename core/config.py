@@ -95,6 +95,15 @@ class JailSection(_Section, frozen=True):
     tmp_bytes: Annotated[Bytes, Meta(description="a jail's /tmp and /dev/shm, each")] = 64 << 20
 
 
+class VaultSection(_Section, frozen=True):
+    """[vault]"""
+
+    master_key: Annotated[
+        str,
+        Meta(description="a file with the master key's 32 bytes, kept elsewhere than in the data directory"),
+    ] = ""
+
+
 class ProviderSection(_Section, frozen=True, kw_only=True):
     """[providers.NAME]; its key stands in the provider key file, which egress alone reads."""
 
@@ -185,6 +194,7 @@ class Config(_Section, frozen=True):
     jail: JailSection = JailSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
+    vault: VaultSection = VaultSection()
     providers: dict[Name, ProviderSection] = {}
     verbs: dict[str, VerbMode] = {}
 
@@ -298,6 +308,9 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             f"{source}{where}: agent.provider: no provider {config.agent.provider!r};"
             f" add a section [providers.{config.agent.provider}]"
         )
+    if config.vault.master_key and not Path(config.vault.master_key).is_absolute():
+        where = _line(text, ("vault", "master_key"))
+        raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config

@@ -21,6 +21,7 @@ import structlog
 from core.config import Config
 from core.errors import CoreError
 from core.log import configure_logging
+from core.master_keys import open_master_keys
 from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
 from jail.host.messages import HostError
@@ -38,6 +39,7 @@ _USERS_FROM = 1_000  # past uid_base, as in core.users
 # an executed start is half the spawner's own work, a forked one is done beside it
 _MAX_STARTING: dict[Start, int] = {"exec": 4, "fork": 16}
 _MAX_UID = 2**31 - 2
+_EGRESS_FDS = ("config", "provider-keys", "master-key", "next-master-key")
 KEY_FILE = "provider-keys.toml"
 
 
@@ -145,7 +147,7 @@ def _services(
         argv=argv("core/egress/start.py"),
         identity=owners.egress if owners else None,
         env=env_egress,
-        fds={name: fds[name] for name in ("config", "provider-keys") if name in fds},
+        fds={name: fds[name] for name in _EGRESS_FDS if name in fds},
     )
     return core, egress
 
@@ -168,6 +170,9 @@ def _descriptors(
     if (keys := _open_keys(data_dir / "_keys" / KEY_FILE, owners)) is not None:
         held.callback(os.close, keys)
         fds["provider-keys"] = keys
+    for name, key in open_master_keys(config, os.environ, owners).items():
+        held.callback(os.close, key)
+        fds[name] = key
     return fds
 
 

@@ -7,10 +7,10 @@ from core.config import Config, ProviderSection
 from core.egress.anthropic import AnthropicProvider
 from core.egress.builtin import BuiltinProvider
 from core.egress.fallbacks import Fallback, WithFallbacks
-from core.egress.model_server import ModelServer
+from core.egress.model_server import Key, ModelServer
 from core.egress.openai import OpenAiProvider
 from core.egress.providers import Provider
-from core.egress.secret import Secret, Striker
+from core.egress.secret import Striker
 from core.egress.upstream import Terms, Upstream
 
 
@@ -21,7 +21,7 @@ class Registry(NamedTuple):
     servers: dict[str, ModelServer]
 
 
-def make_providers(config: Config, keys: Mapping[str, Secret], striker: Striker) -> Registry:
+def make_providers(config: Config, keys: Mapping[str, Key], striker: Striker) -> Registry:
     """Make them within a running event loop; those of ``chat`` are to be closed by the caller."""
     servers = {
         name: _server(name, section, keys.get(name), striker) for name, section in config.providers.items()
@@ -38,7 +38,7 @@ def make_providers(config: Config, keys: Mapping[str, Secret], striker: Striker)
     return Registry(found, servers)
 
 
-def _server(name: str, section: ProviderSection, key: Secret | None, striker: Striker) -> ModelServer:
+def _server(name: str, section: ProviderSection, key: Key, striker: Striker) -> ModelServer:
     kind = AnthropicProvider if section.kind == "anthropic" else OpenAiProvider
     return kind(name, section, key, striker)
 

@@ -21,10 +21,12 @@ from core.egress.messages import (
     Refused,
     TryProvider,
 )
+from core.egress.provider_keys import ProviderKeys
 from core.egress.registry import make_providers
 from core.egress.secret import Secret, Striker
 from core.egress.streams import StreamLimits, Streams
 from core.egress.trial import try_provider
+from core.egress.vault_access import VaultAccess
 from core.errors import LinkError
 from core.vault.actor import Ask, VaultActor
 from core.vault.vault import Answer, Vault
@@ -47,16 +49,20 @@ class Egress:
 
     def __init__(self, config: Config, vault: Vault, keys: Mapping[str, Secret]) -> None:
         striker = Striker(keys.values())
-        self._providers, self._servers = make_providers(config, keys, striker)
+        self._loop = asyncio.get_running_loop()
+        self.vault_ended = self._loop.create_future()
+        self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
+        access = VaultAccess(self._vault)
+        found = ProviderKeys(access.open, keys, striker)
+        self._providers, self._servers = make_providers(
+            config, {name: found.of(name) for name in config.providers}, striker
+        )
         self._agent = config.agent
         self._trials: set[asyncio.Task[None]] = set()
         # twice the hub's: chats that were cancelled and are closing must not refuse new ones
         limits = StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
         self.link = Link(self._received, self._opened)
         self._streams = Streams(self._providers, self.link.send, striker, limits)
-        self._loop = asyncio.get_running_loop()
-        self.vault_ended = self._loop.create_future()
-        self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
         self._questions = 0
 
     async def serve(self, core: socket.socket) -> LinkError | None:

@@ -32,7 +32,7 @@ _ROUTES = {
     "/readyz": "health",
     "/metrics": "metrics",
 }
-_FAMILIES = ("models", "files", "sessions", "agents")
+_FAMILIES = ("models", "files", "sessions", "agents", "credentials", "egress")
 
 _log = structlog.get_logger()
 

@@ -19,6 +19,7 @@ from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
+from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
 from core.hub.files import Files
 from core.hub.http_log import http_logger
@@ -28,7 +29,7 @@ from core.hub.messages import Messages
 from core.hub.middleware import answering, finish_headers
 from core.hub.models import Models
 from core.hub.sessions import Sessions
-from core.hub.tokens import Verifier
+from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import Starter, Turns
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService
@@ -61,6 +62,7 @@ class HubParts:
     agents: Agents
     metrics: Metrics
     administration: Administration
+    credentials: Keeper
     missing: Callable[[], Sequence[str]]
     stall_s: float = STALL_S
     keep_alive_s: float = KEEP_ALIVE_S
@@ -170,8 +172,12 @@ class HubServer:
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
+        app.add_routes(CredentialApi(parts.credentials, self._user).routes())
         self._add_health(app)
         return app
+
+    async def _user(self, request: web.Request) -> str:
+        return (await authenticate(request, self._parts.verifier)).user
 
     def _admin_app(self) -> web.Application:
         app = self._app(_MAX_ADMIN_BODY_BYTES, admin=False)
@@ -188,6 +194,8 @@ class HubServer:
         app = self._app(_MAX_ADMIN_BODY_BYTES, admin=True)
         app.middlewares.append(guard)
         app.add_routes(AdminApi(self._parts.administration).routes())
+        app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
+        app.add_routes(KeyApi(self._parts.credentials).routes())
         return app
 
     def _app(self, max_body_bytes: int, admin: bool) -> web.Application:

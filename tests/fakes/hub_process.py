@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from core.config import Config, HubSection, ProviderSection, SessionsSection
+from core.egress.credential_messages import CredentialInfo, KeyRotated
 from core.egress.messages import TokenInfo
 from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
+from core.hub.credentials import NewValue
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService, Storage
 from core.users import User
+from core.vault.box import Box
+from core.vault.terms import CredentialTerms
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
 from tests.fakes.token_book import TokenBook
@@ -73,6 +77,39 @@ class FakeAdministration:
         return self.users[name]
 
 
+class FakeKeeper:
+    """Implements core.hub.credentials.Keeper in memory."""
+
+    def __init__(self) -> None:
+        self.box = Box()
+        self.kept: dict[tuple[str, str], tuple[CredentialTerms, str]] = {}
+
+    async def list(self, owner: str) -> list[CredentialInfo]:
+        return [
+            CredentialInfo(name, terms, 1, 1_000, None)
+            for (whose, name), (terms, _) in sorted(self.kept.items())
+            if whose == owner
+        ]
+
+    async def set(self, owner: str, name: str, terms: CredentialTerms, new: NewValue) -> int:
+        if name.startswith("-"):
+            raise AdministrationError("invalid", "a credential's name begins otherwise")
+        value = self.box.open(name, new.sealed) if new.sealed else new.value
+        version = 2 if (owner, name) in self.kept else 1
+        self.kept[owner, name] = terms, value
+        return version
+
+    async def delete(self, owner: str, name: str) -> None:
+        if self.kept.pop((owner, name), None) is None:
+            raise AdministrationError("not_found", "no such credential")
+
+    async def box_key(self) -> bytes:
+        return self.box.public
+
+    async def rotate(self) -> KeyRotated:
+        return KeyRotated(1, len({owner for owner, _ in self.kept}), len(self.kept))
+
+
 class HubProcess:
     """Starts at once; ``url``, ``admin_url`` and ``command_path`` say where."""
 
@@ -90,6 +127,7 @@ class HubProcess:
         self.book = TokenBook()
         self.metrics = Metrics()
         self.administration = FakeAdministration()
+        self.credentials = FakeKeeper()
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, SessionsSection())
@@ -154,6 +192,7 @@ class HubProcess:
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,
+            credentials=self.credentials,
             missing=lambda: self.missing,
             stall_s=self._limits[0],
             keep_alive_s=self._limits[1],

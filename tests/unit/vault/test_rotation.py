@@ -84,7 +84,8 @@ def filled(tmp_path: Path) -> Filled:
 
 def test_a_rotation_replaces_the_key_and_keeps_everything(filled: Filled) -> None:
     key = filled.directory / "master.key"
-    old, steps = key.read_bytes(), []
+    old = key.read_bytes()
+    steps: list[str] = []
     vault = Vault(filled.directory, step=steps.append)
     sealed = _sealed(filled.directory)
     try:
