@@ -130,6 +130,17 @@ class CoreAdministration:
         found = await _or_unavailable(self._link.ask(lambda i: vault.ListTokens(i, user or "")))
         return list(found.tokens)
 
+    async def new_admin_token(self, label: str) -> MadeToken:
+        """Mint an administrator's token."""
+        made = await _or_unavailable(self._link.ask(lambda i: vault.NewAdminToken(i, label)))
+        self._log.info("admin_token_made", token_id=made.token_id)
+        return MadeToken(made.token_id, made.token)
+
+    async def list_admin_tokens(self) -> list[vault.TokenInfo]:
+        """Administrators' tokens that are not revoked."""
+        found = await _or_unavailable(self._link.ask(vault.ListAdminTokens))
+        return list(found.tokens)
+
     async def revoke_token(self, token_id: str) -> None:
         """From the next request on it is no token."""
         try:

@@ -11,15 +11,16 @@ Exit status: 0 after Shutdown, 1 where a part failed for good or the spawner is 
 
 import argparse
 import asyncio
+import dataclasses
 import itertools
 import os
+import signal
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from actors.base import Actor, Exited, Ref, ask, tell
@@ -31,28 +32,29 @@ from actors.user import UserActor
 from core.administration import CoreAdministration
 from core.config import Config
 from core.credentials import CredentialDesk
-from core.egress.keyfile import read_descriptor
-from core.egress.process import harden
+from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
-from core.errors import CoreError
+from core.errors import ConfigError, CoreError
 from core.hub.actor import HubActor
 from core.hub.agents import Agents
 from core.hub.server import HubParts, HubServer
-from core.log import configure_logging
+from core.hub.tls import Tls, read_tls
+from core.insight import CoreInsight
+from core.log import configure_logging, set_level
 from core.metrics import Metrics
 from core.observer import CoreObserver
 from core.policy import Policy
 from core.sessions import Library, SessionsService, Storage
 from core.sessions.actor import SessionsActor
 from core.spawner_link import Heard, Host, SpawnerActor
+from core.state_dump import StateDump
 from core.turns import Turns
 from core.turns import Users as UserActors
 from core.users import NoSuchUser, Users
 from core.vault.standing import Standings
 from jail.host.messages import HostError, ToCore, receive_message
 
-EXIT_OK, EXIT_FAILED, EXIT_CRASHED = 0, 1, 70
-_MAX_CONFIG_BYTES = 1 << 20
+EXIT_OK, EXIT_FAILED, EXIT_CRASHED, EXIT_CONFIG = 0, 1, 70, 78
 _ASK_S = 60.0  # all of the tree's start: the hub's and the databases' on a slow disk
 # What jails get to drain after the last turn; then the spawner kills them.
 _LEAVE_S = 12.0
@@ -87,9 +89,14 @@ class Core:
 
     Args:
         apart: whether users have host uids of their own (the spawner is root).
+        tls: open certificates and keys by flag; read and closed here.
+
+    Raises ConfigError where they won't do.
     """
 
-    def __init__(self, config: Config, data_dir: Path, apart: bool, sockets: Sockets) -> None:
+    def __init__(
+        self, config: Config, data_dir: Path, apart: bool, sockets: Sockets, tls: Mapping[str, int]
+    ) -> None:
         self._config = config
         self._apart = apart
         self._sockets = sockets
@@ -102,13 +109,17 @@ class Core:
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
         self._standings = Standings()
-        self._link = EgressLink(self._standings)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
         self._host = Host(self._host_uid)
         self._turns = Turns()
+        self._link = EgressLink(self._standings, self._turns)
+        self._agents = Agents(data_dir / "users", config)
+        self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
+        self._dump: StateDump | None = None
+        self._dump_path = data_dir / "_system" / "dump-core.txt"
         self._hub = HubServer(
             HubParts(
                 config=config.hub,
@@ -117,11 +128,16 @@ class Core:
                 calls=self._turns,
                 sessions=self._sessions,
                 library=Library(self._storage, self._sessions),
-                agents=Agents(data_dir / "users", config),
+                agents=self._agents,
                 metrics=metrics,
                 administration=self._administration(),
                 credentials=CredentialDesk(self._link),
+                insight=self._insight(data_dir),
                 missing=self._missing,
+                admin=config.admin,
+                access=config.access,
+                hub_tls=self._tls["hub"],
+                admin_tls=self._tls["admin"],
             )
         )
         self._root: Ref | None = None
@@ -132,6 +148,7 @@ class Core:
         """Serve until told to stop; returns the exit status."""
         self._edge.start()
         self._root = _Root.start(self._observer, self._on_tree_end)
+        self._dump = StateDump(self._dump_path, self._state)
         await asyncio.to_thread(self._grow)
         self._loop.add_reader(self._sockets.control.fileno(), self._on_control)
         self._host.say_ready()
@@ -143,6 +160,7 @@ class Core:
                 self._log.warning("jails_left_at_stop")
         self._loop.remove_reader(self._sockets.control.fileno())
         await asyncio.to_thread(self._fell)
+        self._dump.close()
         self._log.info("core_stopped", orderly=grace_s is not None)
         return EXIT_OK if grace_s is not None else EXIT_FAILED
 
@@ -193,6 +211,7 @@ class Core:
             on_link=self._on_link,
             on_count=self._metrics.jails_alive,
             on_shutdown=self._on_shutdown,
+            on_reload=self._on_reload,
         )
         self._host.connect(ref)
         return ref
@@ -250,6 +269,17 @@ class Core:
             cancel_turns=lambda user: self._hub.cancel_turns(user),  # noqa: PLW0108 - made later
         )
 
+    def _insight(self, data_dir: Path) -> CoreInsight:
+        return CoreInsight(
+            config=lambda: self._config,
+            data_dir=data_dir,
+            users=self._table,
+            link=self._link,
+            turns=self._turns,
+            missing=self._missing,
+            admission=lambda: self._hub.admission,
+        )
+
     def _missing(self) -> list[str]:
         return [] if self._link.up else ["egress"]
 
@@ -280,6 +310,43 @@ class Core:
         if self._egress is None or not tell(self._egress, link):
             link.sock.close()
 
+    def _on_reload(self, handed: dict[str, int]) -> None:
+        """On the spawner actor's thread."""
+        self._loop.call_soon_threadsafe(self._reload, handed)
+
+    def _reload(self, handed: dict[str, int]) -> None:
+        """Use another configuration; the spawner has seen to it that all of it will do."""
+        try:
+            config = read_config(handed.pop("config"))
+            for name, tls in self._tls.items():
+                files = {
+                    key: handed.pop(key) for key in (f"{name}-certificate", f"{name}-key") if key in handed
+                }
+                if tls is not None and files:
+                    tls.replace(read_tls(name, files))
+        except (ConfigError, KeyError) as error:
+            self._log.error("config_not_used", reason=str(error))
+            return
+        finally:
+            for fd in handed.values():
+                os.close(fd)
+        self._config = config
+        set_level(config.server.log_level)
+        self._policy.apply(config.verbs)
+        self._agents.apply(config)
+        self._hub.apply(config.hub, config.access)
+        self._log.info("config_used")
+
+    async def _state(self) -> dict[str, Any]:
+        """What an operator reads beside the stacks."""
+        jails = await self._turns.jails()
+        return {
+            "jails": [dataclasses.asdict(jail) for jail in jails],
+            "turns": self._hub.describe(),
+            "egress": self._link.describe(),
+            "loop_lag_s": self._hub.admission.lag_s,
+        }
+
     def _on_shutdown(self, grace_s: float) -> None:
         self._loop.call_soon_threadsafe(self._finish, grace_s)
 
@@ -297,9 +364,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     os.umask(0o077)
     harden()
-    config = msgspec.json.decode(
-        read_descriptor(arguments.config, _MAX_CONFIG_BYTES, "the configuration"), type=Config
-    )
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to dump
+    config = read_config(arguments.config)
     configure_logging(config.server.log_level, config.server.log_format, "core")
     sockets = Sockets(
         *(
@@ -315,18 +381,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for sock in sockets:
         sock.setblocking(False)
-    return asyncio.run(_run(config, arguments.data_dir, arguments.apart, sockets))
+    tls = {
+        name: fd
+        for name in ("hub-certificate", "hub-key", "admin-certificate", "admin-key")
+        if (fd := getattr(arguments, name.replace("-", "_"))) is not None
+    }
+    return asyncio.run(_run(config, arguments.data_dir, arguments.apart, sockets, tls))
 
 
-async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets) -> int:
+async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets, tls: Mapping[str, int]) -> int:
     try:
-        return await Core(config, data_dir, apart, sockets).run()
+        return await Core(config, data_dir, apart, sockets, tls).run()
+    except ConfigError as error:
+        structlog.get_logger().error("core_start_failed", reason=str(error))
+        return EXIT_CONFIG
     except CoreError as error:
         structlog.get_logger().error("core_start_failed", reason=str(error))
         return EXIT_FAILED
     finally:
         for sock in sockets:
             sock.close()
+
+
+def _tls(name: str, fds: Mapping[str, int]) -> Tls | None:
+    """A listener's TLS from open files; ConfigError."""
+    if f"{name}-key" not in fds:
+        return None
+    return Tls(name, read_tls(name, fds))
 
 
 def _crash(error: BaseException) -> None:
@@ -339,6 +420,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="core", description=__doc__, allow_abbrev=False)
     for flag in ("--control", "--egress", "--hub", "--admin", "--admin-socket", "--config"):
         parser.add_argument(flag, type=int, required=True, metavar="FD")
+    for flag in ("--hub-certificate", "--hub-key", "--admin-certificate", "--admin-key"):
+        parser.add_argument(flag, type=int, metavar="FD")
     parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR")
     parser.add_argument("--apart", action="store_true", help="users have host uids of their own")
     return parser

@@ -4,6 +4,7 @@ Unknown keys, wrong types and values out of range are refused with the key and i
 """
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -21,6 +22,8 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Host = Annotated[str, Meta(min_length=1, max_length=253)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
+# a browser writes an origin in lower case and without the scheme's own port (RFC 6454)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*A-Z]+")
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+\Z")]
 
 
@@ -45,11 +48,19 @@ class HubSection(_Section, frozen=True):
 
     host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
-    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 8 << 20
+    max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 16 << 20
+    max_attachments: Annotated[
+        int, Meta(ge=0, le=32, description="pictures and files in one request; more are refused")
+    ] = 16
+    max_attachment_bytes: Annotated[
+        int, Meta(ge=1, le=16 << 20, description="one picture or file in a request")
+    ] = 8 << 20
     max_upload_bytes: Annotated[
         Bytes,
         Meta(description="a longer upload to a home answers 413; jail.file_bytes bounds it too"),
     ] = 1 << 30
+    tls_certificate: Annotated[str, Meta(description="PEM, with its chain; with tls_key: HTTPS here")] = ""
+    tls_key: Annotated[str, Meta(description="its key, PEM, not encrypted, readable by no others")] = ""
     max_connections: Annotated[
         int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
     ] = 4_096
@@ -64,7 +75,39 @@ class AdminSection(_Section, frozen=True):
     """[admin]"""
 
     host: Host = "127.0.0.1"
-    port: Annotated[Port, Meta(description="metrics and health; 0 takes a free one")] = 8701
+    port: Annotated[Port, Meta(description="/admin/v1, metrics and health; 0 takes a free one")] = 8701
+    tls_certificate: Annotated[str, Meta(description="as in [hub]")] = ""
+    tls_key: str = ""
+    allow_plain: Annotated[
+        bool, Meta(description="listen on other addresses than loopback without TLS: tokens go unencrypted")
+    ] = False
+    open_metrics: Annotated[bool, Meta(description="answer /metrics without a token")] = True
+
+
+class AccessSection(_Section, frozen=True):
+    """[access]: of both listeners, except origins, which are the hub's alone."""
+
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(max_length=256, description="addresses or networks whose X-Forwarded-For is believed"),
+    ] = ()
+    origins: Annotated[
+        tuple[str, ...],
+        Meta(max_length=256, description='web pages that may call: "https://chat.example.org", or "*"'),
+    ] = ()
+    credentials: Annotated[
+        bool, Meta(description="let those pages send cookies, as a proxy may want; never with *")
+    ] = False
+    free_failures: Annotated[
+        int, Meta(ge=1, le=1_000, description="wrong tokens from an address before it has to wait")
+    ] = 10
+    first_wait_s: Annotated[
+        Seconds, Meta(description="for so long, then twice as long with each (in seconds)")
+    ] = 1.0
+    longest_wait_s: Annotated[Seconds, Meta(description="and never longer (in seconds)")] = 300.0
+    forget_s: Annotated[
+        Seconds, Meta(description="after so long without one all is forgotten (in seconds)")
+    ] = 3_600.0
 
 
 class JailSection(_Section, frozen=True):
@@ -74,9 +117,10 @@ class JailSection(_Section, frozen=True):
         Literal["fork", "exec"],
         Meta(
             description="how a worker is started: forked from a warm interpreter, or afresh, which "
-            "takes longer and more memory; docs/security.md says what a fork weakens"
+            "takes longer and more memory; docs/security.md says what a fork weakens. Where a fork "
+            "cannot work, each is started afresh and the log says why"
         ),
-    ] = "exec"
+    ] = "fork"
     python: Annotated[str, Meta(description="an interpreter that every uid may read")] = "/usr/bin/python3"
     start_timeout_s: Annotated[Seconds, Meta(description="from start to handshake (in seconds)")] = 30.0
     idle_s: Annotated[Seconds, Meta(description="a jail idle this long is drained (in seconds)")] = 600.0
@@ -93,6 +137,71 @@ class JailSection(_Section, frozen=True):
     file_bytes: Annotated[Bytes, Meta(description="RLIMIT_FSIZE: one file's size in a jail")] = 256 << 20
     address_bytes: Annotated[Bytes, Meta(description="RLIMIT_AS: one process's address space")] = 2 << 30
     tmp_bytes: Annotated[Bytes, Meta(description="a jail's /tmp and /dev/shm, each")] = 64 << 20
+
+
+Methods = Annotated[
+    tuple[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], ...], Meta(max_length=7)
+]
+
+
+class EgressRule(_Section, frozen=True):
+    """What a request may be: all of these together."""
+
+    host: Annotated[
+        str,
+        Meta(
+            pattern=r"^(?:\*|(?:\*\.)?[a-z0-9_.-]{1,250}|\[[0-9a-f:.]{2,45}\])\Z",
+            description="in lower case; *.example.com is every host below example.com, * every host",
+        ),
+    ]
+    scheme: Literal["https", "http"] = "https"
+    port: Annotated[Port, Meta(description="0: the scheme's own")] = 0
+    methods: Methods = ("GET", "HEAD")
+    path: Annotated[
+        str,
+        Meta(
+            pattern=r"^/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,1023}\Z",
+            description="the path itself, or whatever is below it",
+        ),
+    ] = "/"
+
+
+class OpenRule(EgressRule, frozen=True):
+    """A rule of the operator's."""
+
+    users: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")], ...] | None,
+        Meta(description="whose; left out: everybody's"),
+    ] = None
+    networks: Annotated[
+        tuple[str, ...],
+        Meta(max_length=64, description="private networks, as 10.1.0.0/16, that it may lead to as well"),
+    ] = ()
+
+
+class EgressSection(_Section, frozen=True):
+    """[egress]: what agents may ask for outside, by http_fetch. Nothing unless a rule says so."""
+
+    allow: Annotated[
+        tuple[OpenRule, ...], Meta(max_length=1_000, description="[[egress.allow]]: what users may do")
+    ] = ()
+    ceiling: Annotated[
+        tuple[OpenRule, ...],
+        Meta(max_length=1_000, description="[[egress.ceiling]]: what users' own rules may allow at most"),
+    ] = ()
+    connect_s: Seconds = 10.0
+    first_byte_s: Annotated[Seconds, Meta(description="until the answer's headers are there (in seconds)")] = 30.0
+    idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 30.0
+    total_s: Annotated[Seconds, Meta(description="one request with its redirects (in seconds)")] = 300.0
+    max_redirects: Annotated[int, Meta(ge=0, le=20)] = 5
+    max_header_bytes: Annotated[Bytes, Meta(description="all headers, of a request and of an answer")] = 64 << 10
+    max_request_bytes: Annotated[Bytes, Meta(description="a request's body")] = 64 << 20
+    max_answer_bytes: Annotated[Bytes, Meta(description="an answer's body, decompressed")] = 256 << 20
+    max_ratio: Annotated[
+        int, Meta(ge=1, le=10_000, description="decompressed to compressed, past the first megabyte")
+    ] = 100
+    max_fetches: Annotated[int, Meta(ge=1, le=10_000, description="at once; more are refused")] = 200
+    max_fetches_per_user: Annotated[int, Meta(ge=1, le=1_000, description="at once; more are refused")] = 16
 
 
 class VaultSection(_Section, frozen=True):
@@ -121,6 +230,20 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
             ge=1, le=10_000_000, description="anthropic: of one answer, where nobody says; it has to be sent"
         ),
     ] = 8_192
+    max_tokens_field: Annotated[
+        Literal["max_tokens", "max_completion_tokens"],
+        Meta(
+            description="openai: how its API calls an answer's limit; OpenAI's newer models want the second"
+        ),
+    ] = "max_tokens"
+    response_format: Annotated[
+        Literal["none", "json_object", "json_schema"],
+        Meta(description="the most that it takes; a chat that asks for more is refused"),
+    ] = "json_schema"
+    attachments: Annotated[
+        Literal["none", "pictures", "all"],
+        Meta(description="what its models are shown: pictures, or PDF files too; texts always are"),
+    ] = "pictures"
     cache: Annotated[
         bool, Meta(description="anthropic: mark instructions, tools and history for the prompt cache")
     ] = False
@@ -165,7 +288,7 @@ class AgentSection(_Section, frozen=True):
     )
     tools: tuple[Name, ...] = (
         "list_files", "read_file", "write_file", "edit_file", "search_files", "run_command",
-        "run_python",
+        "run_python", "http_fetch",
     )  # fmt: skip
     limits: Limits = Limits()
 
@@ -191,10 +314,12 @@ class Config(_Section, frozen=True):
     server: ServerSection = ServerSection()
     hub: HubSection = HubSection()
     admin: AdminSection = AdminSection()
+    access: AccessSection = AccessSection()
     jail: JailSection = JailSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
     vault: VaultSection = VaultSection()
+    egress: EgressSection = EgressSection()
     providers: dict[Name, ProviderSection] = {}
     verbs: dict[str, VerbMode] = {}
 
@@ -311,9 +436,48 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
     if config.vault.master_key and not Path(config.vault.master_key).is_absolute():
         where = _line(text, ("vault", "master_key"))
         raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
+    _check_listeners(config, text, source)
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
+
+
+def _check_listeners(config: Config, text: str, source: str) -> None:
+    def wrong(section: str, key: str, what: str) -> ConfigError:
+        return ConfigError(f"{source}{_line(text, (section, key))}: {section}.{key}: {what}")
+
+    for name, section in (("hub", config.hub), ("admin", config.admin)):
+        if bool(section.tls_certificate) != bool(section.tls_key):
+            missing = "tls_key" if section.tls_certificate else "tls_certificate"
+            raise wrong(name, missing, "certificate and key go together: set both or neither")
+        for key in ("tls_certificate", "tls_key"):
+            if (path := getattr(section, key)) and not Path(path).is_absolute():
+                raise wrong(name, key, "not an absolute path")
+    admin = config.admin
+    if not (is_loopback(admin.host) or admin.tls_certificate or admin.allow_plain):
+        raise wrong(
+            "admin", "host",
+            f"{admin.host} is not loopback, and administrators' tokens would go there unencrypted: set"
+            " tls_certificate and tls_key, or allow_plain = true if something else encrypts",
+        )  # fmt: skip
+    for at in config.access.trusted_proxies:
+        try:
+            ipaddress.ip_network(at)
+        except ValueError as error:
+            raise wrong("access", "trusted_proxies", str(error)) from None
+    for origin in config.access.origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise wrong("access", "origins", f"{origin!r} is not SCHEME://HOST or SCHEME://HOST:PORT, or *")
+    if config.access.credentials and "*" in config.access.origins:
+        raise wrong("access", "credentials", "not with the origin *: any page could then act as its visitor")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address; a name other than localhost is not known to."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _line(text: str, key: tuple[str, ...]) -> str:

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from actors.base import Actor, Ref, tell
@@ -16,24 +17,30 @@ from actors.edge import Channel, Edge
 from actors.observer import Observer
 from actors.service import RequestKey, VerbRequest
 from core.egress.messages import (
+    AdminVerified,
     ChatCancel,
     ChatCredit,
     ChatDone,
     ChatFailed,
+    ChatFileTaken,
     ChatItem,
     ChatStart,
     FromEgress,
     HandleMinted,
     Refused,
+    TokenRejected,
+    VerifyAdminToken,
     VerifyToken,
 )
 from core.errors import CoreError, LinkError
+from core.gathering import Gatherings, wanted_files
+from core.hub.jail_call import JailCalls
 from core.link import LinkReader, encode_message
 from core.promise import promised
 from core.vault.handle import UserHandle
 from core.vault.standing import Standings
 from jail.wire.errors import CertosaError
-from jail.wire.schema import ProviderChat
+from jail.wire.schema import Failure, ProviderChat
 
 # A question to the vault is a row read or written; under emulation still well below this.
 _ASK_TIMEOUT_S = 20.0
@@ -76,9 +83,11 @@ class EgressLink:
 
     Args:
         standings: what the handles of verified tokens get; used on the loop.
+        calls: asks jails for what is attached to messages.
     """
 
-    def __init__(self, standings: Standings) -> None:
+    def __init__(self, standings: Standings, calls: JailCalls) -> None:
+        self._gatherings = Gatherings(calls)
         self._standings = standings
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
@@ -91,6 +100,11 @@ class EgressLink:
     def up(self) -> bool:
         """Whether there is an egress process to talk to."""
         return self._channel is not None
+
+    def describe(self) -> dict[str, int | bool]:
+        """How much is under way, for a dump of states."""
+        with self._lock:
+            return {"up": self.up, "streams": len(self._streams), "questions": len(self._questions)}
 
     # -- the vault ----------------------------------------------------------------------------------
 
@@ -118,15 +132,32 @@ class EgressLink:
         return message
 
     async def verify(self, token: str) -> UserHandle | None:
-        """The handle of the user a token belongs to, or None. Raises LinkError."""
-        try:
-            minted = await self.ask(lambda i: VerifyToken(i, token))
-        except VaultRefused:
+        """The handle of the user a token belongs to, or None.
+
+        Raises LinkError where it cannot be told: egress is down, the vault overloaded or its disk failing.
+        """
+        minted = await self._verified(lambda i: VerifyToken(i, token))
+        if minted is None:
             return None
         if not isinstance(minted, HandleMinted):
             raise LinkError("egress answered something else than a handle")
         # the vault answers in order: a user removed or disabled since is barred after this line
         return UserHandle(minted.user, minted.data_key, self._standings.of(minted.user))
+
+    async def verify_admin(self, token: str) -> str | None:
+        """The id of an administrator's token, or None; raises as :meth:`verify`."""
+        found = await self._verified(lambda i: VerifyAdminToken(i, token))
+        if found is not None and not isinstance(found, AdminVerified):
+            raise LinkError("egress answered something else than an administrator")
+        return found.token_id if found is not None else None
+
+    async def _verified(self, make: Callable[[int], Any]) -> Any:
+        try:
+            found = await self.ask(make)
+        except VaultRefused as error:
+            # nothing is known of the token: that is no reason to call it bad
+            raise LinkError(str(error)) from None
+        return None if isinstance(found, TokenRejected) else found
 
     # -- provider.chat --------------------------------------------------------------------------------
 
@@ -148,11 +179,28 @@ class EgressLink:
         with self._lock:
             self._streams[stream_id] = request
             self._by_key[request.key] = stream_id
+
+        send = partial(self._send_or_fail, stream_id)
+        files = wanted_files(body.messages)
+        if not files:
+            send(message)
+            return
+
+        def failed(failure: Failure) -> None:
+            send(ChatCancel(stream_id))  # what came of the files so far is dropped there
+            self._fail(stream_id, failure)
+
+        self._gatherings.begin(stream_id, request.handle, files, send, partial(send, message), failed)
+
+    def _fail(self, stream_id: int, failure: Failure) -> None:
+        if (request := self._close(stream_id)) is not None:
+            request.reply.fail(failure.code, failure.message, failure.retry_after_s)
+
+    def _send_or_fail(self, stream_id: int, message: Any) -> None:
         try:
             self._send(message)
         except LinkError:
-            self._close(stream_id)
-            request.reply.fail("unavailable", _LOST, _RETRY_AFTER_S)
+            self._fail(stream_id, Failure("unavailable", _LOST, _RETRY_AFTER_S))
 
     def credit(self, key: RequestKey, count: int) -> None:
         """Pass credit on."""
@@ -185,6 +233,7 @@ class EgressLink:
             streams, self._streams = self._streams, {}
             questions, self._questions = self._questions, {}
             self._by_key.clear()
+        self._gatherings.end_all()
         for request in streams.values():
             request.reply.fail("unavailable", _LOST, _RETRY_AFTER_S)
         for settle in questions.values():
@@ -194,6 +243,8 @@ class EgressLink:
         """What egress says, on the edge's thread."""
         for message in messages:
             match message:
+                case ChatFileTaken(stream_id):
+                    self._gatherings.taken(stream_id)
                 case ChatItem(stream_id, item):
                     with self._lock:
                         request = self._streams.get(stream_id)
@@ -203,8 +254,7 @@ class EgressLink:
                     if (request := self._close(stream_id)) is not None:
                         request.reply.done(end)
                 case ChatFailed(stream_id, failure):
-                    if (request := self._close(stream_id)) is not None:
-                        request.reply.fail(failure.code, failure.message, failure.retry_after_s)
+                    self._fail(stream_id, failure)
                 case _:
                     with self._lock:
                         settle = self._questions.get(message.id)
@@ -216,6 +266,7 @@ class EgressLink:
             request = self._streams.pop(stream_id, None)
             if request is not None:
                 self._by_key.pop(request.key, None)
+        self._gatherings.end(stream_id)
         return request
 
     def _send(self, message: Any) -> None:

@@ -14,6 +14,23 @@ from structlog.typing import Processor
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
+_numbers = logging.getLevelNamesMapping()
+_least = _numbers["INFO"]
+
+
+def set_level(level: Level) -> None:
+    """Drop what is below ``level`` from now on, in every logger that there is."""
+    global _least  # noqa: PLW0603 - loggers are cached, so the level has to lie outside of them
+    _least = _numbers[level.upper()]
+    # libraries speak up for warnings only; what is ordinary there is noise here
+    logging.getLogger().setLevel(max(_least, logging.WARNING))
+
+
+def _drop_quiet(_logger: Any, method: str, event: Any) -> Any:
+    if _numbers.get(method.upper(), logging.ERROR) < _least:
+        raise structlog.DropEvent
+    return event
+
 
 def configure_logging(level: Level, format_: Format, process: str) -> None:
     """Set up structlog, and the standard library's logging into it, for this process.
@@ -29,7 +46,9 @@ def configure_logging(level: Level, format_: Format, process: str) -> None:
         event["process"] = process
         return event
 
+    set_level(level)
     shared: list[Processor] = [
+        _drop_quiet,
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -44,7 +63,7 @@ def configure_logging(level: Level, format_: Format, process: str) -> None:
     )
     structlog.configure(
         processors=[*shared, *last],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger("debug"),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
@@ -59,5 +78,3 @@ def configure_logging(level: Level, format_: Format, process: str) -> None:
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    # libraries speak up for warnings only; what is ordinary there is noise here
-    root.setLevel(max(logging.getLevelNamesMapping()[level.upper()], logging.WARNING))

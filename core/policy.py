@@ -10,6 +10,10 @@ class Policy:
     """``[verbs] NAME = off | ask | on``; what is served is on unless switched, all else is off."""
 
     def __init__(self, switches: Mapping[str, Mode]) -> None:
+        self.apply(switches)
+
+    def apply(self, switches: Mapping[str, Mode]) -> None:
+        """Use other switches from the next request on."""
         self._modes: dict[str, Mode] = {**dict.fromkeys(FROM_JAIL, "on"), **switches}
 
     def mode(self, verb: str) -> Mode:

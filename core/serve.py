@@ -18,10 +18,11 @@ from typing import Any
 import msgspec
 import structlog
 
-from core.config import Config
+from core.config import Config, is_loopback
 from core.errors import CoreError
 from core.log import configure_logging
 from core.master_keys import open_master_keys
+from core.reload import TLS_FILES, Reloader, config_file
 from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
 from jail.host.messages import HostError
@@ -39,7 +40,7 @@ _USERS_FROM = 1_000  # past uid_base, as in core.users
 # an executed start is half the spawner's own work, a forked one is done beside it
 _MAX_STARTING: dict[Start, int] = {"exec": 4, "fork": 16}
 _MAX_UID = 2**31 - 2
-_EGRESS_FDS = ("config", "provider-keys", "master-key", "next-master-key")
+_KEY_FDS = ("provider-keys", "master-key", "next-master-key")
 KEY_FILE = "provider-keys.toml"
 
 
@@ -64,7 +65,7 @@ def serve(config: Config, config_path: Path | None) -> int:
         _check_interpreter(owners)
         _refuse_second(data_dir)
         start = _attack_first(doctor_config(spawner, config_path), log)
-        spawner = replace(spawner, start=start)
+        spawner = replace(spawner, start=start, max_starting=_MAX_STARTING[start])
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
 
@@ -73,8 +74,13 @@ def serve(config: Config, config_path: Path | None) -> int:
             if event == "core_ready_seen":
                 _greet(config)
 
+        if not (config.hub.tls_key or is_loopback(config.hub.host)):
+            log.warning(
+                "hub_without_tls", host=config.hub.host, hint="tokens go unencrypted unless a proxy encrypts"
+            )
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
-        return run_spawner(spawner, core, egress, observe)
+        reload = Reloader(config, config_path, lambda new: open_files(new, data_dir, owners))
+        return run_spawner(spawner, core, egress, observe, reload)
 
 
 def examine(config: Config, config_path: Path | None) -> Report:
@@ -140,14 +146,19 @@ def _services(
         argv=argv("core/start.py", *(["--apart"] if owners else [])),
         identity=owners.core if owners else None,
         env=env,
-        fds={name: fds[name] for name in ("config", "hub", "admin", "admin-socket")},
+        fds={
+            name: fds[name] for name in ("config", "hub", "admin", "admin-socket", *TLS_FILES) if name in fds
+        },
     )
     egress = ServiceSpec(
         name="egress",
         argv=argv("core/egress/start.py"),
         identity=owners.egress if owners else None,
         env=env_egress,
-        fds={name: fds[name] for name in _EGRESS_FDS if name in fds},
+        fds={
+            "config": fds["egress-config"],
+            **{name: fds[name] for name in _KEY_FDS if name in fds},
+        },
     )
     return core, egress
 
@@ -156,9 +167,13 @@ def _descriptors(
     config: Config, data_dir: Path, owners: Owners | None, held: contextlib.ExitStack
 ) -> dict[str, int]:
     """Everything core and egress inherit, by flag; closed with ``held``."""
-    fds = {"config": os.memfd_create("config", os.MFD_CLOEXEC)}
-    held.callback(os.close, fds["config"])
-    os.write(fds["config"], msgspec.json.encode(config))
+    fds = {
+        "config": config_file(config),
+        "egress-config": config_file(config),
+        **open_files(config, data_dir, owners),
+    }
+    for fd in fds.values():
+        held.callback(os.close, fd)
     sockets = {
         "hub": _listen(config.hub.host, config.hub.port, "hub"),
         "admin": _listen(config.admin.host, config.admin.port, "admin"),
@@ -167,13 +182,58 @@ def _descriptors(
     for name, sock in sockets.items():
         held.enter_context(sock)
         fds[name] = sock.fileno()
-    if (keys := _open_keys(data_dir / "_keys" / KEY_FILE, owners)) is not None:
-        held.callback(os.close, keys)
-        fds["provider-keys"] = keys
     for name, key in open_master_keys(config, os.environ, owners).items():
         held.callback(os.close, key)
         fds[name] = key
     return fds
+
+
+def open_files(config: Config, data_dir: Path, owners: Owners | None) -> dict[str, int]:
+    """What the configuration names besides itself, opened and not read; by flag. Raises ServeError."""
+    found = open_tls(config)
+    try:
+        if (keys := _open_keys(data_dir / "_keys" / KEY_FILE, owners)) is not None:
+            found["provider-keys"] = keys
+    except BaseException:
+        for fd in found.values():
+            os.close(fd)
+        raise
+    return found
+
+
+def open_tls(config: Config) -> dict[str, int]:
+    """The configured certificates and keys, opened and not read; by flag. Raises ServeError."""
+    found: dict[str, int] = {}
+    try:
+        for name in TLS_FILES:
+            section = config.hub if name.startswith("hub") else config.admin
+            key = name.endswith("key")
+            if path := section.tls_key if key else section.tls_certificate:
+                found[name] = _open_tls(Path(path), key)
+    except BaseException:
+        for fd in found.values():
+            os.close(fd)
+        raise
+    return found
+
+
+def _open_tls(path: Path, key: bool) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ServeError(f"{path}: cannot be opened: {error.strerror}") from None
+    info = os.fstat(fd)
+    problem = ""
+    if not stat.S_ISREG(info.st_mode):
+        problem = "is not a regular file"
+    elif key and info.st_mode & 0o007:
+        problem = f"can be read by anybody (mode {stat.S_IMODE(info.st_mode):o}): run chmod 600 on it"
+    elif key and info.st_uid not in (0, os.geteuid()):
+        problem = f"belongs to uid {info.st_uid}, who could put another there: give it to yourself (chown)"
+    if problem:
+        os.close(fd)
+        raise ServeError(f"{path}: {problem}")
+    return fd
 
 
 def _listen(host: str, port: int, section: str) -> socket.socket:
@@ -315,7 +375,7 @@ def _greet(config: Config) -> None:
     if not sys.stdout.isatty():
         return
     print(  # noqa: T201
-        f"\nCertosa serves on http://{config.hub.host}:{config.hub.port}\n"
+        f"\nCertosa serves on {'https' if config.hub.tls_key else 'http'}://{config.hub.host}:{config.hub.port}\n"
         "Add a user, make a token, and talk, in another terminal:\n"
         "  scripts/run user add alice\n"
         "  scripts/run token new alice\n"

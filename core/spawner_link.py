@@ -54,6 +54,7 @@ class SpawnerActor(Actor):
         on_link: called with the new link when egress was restarted.
         on_count: called with the number of jails that are started or being started.
         on_shutdown: called with the grace in seconds when the spawner says stop.
+        on_reload: called with the descriptors, by flag, that are to be used from now on.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class SpawnerActor(Actor):
         on_link: Callable[[LinkUp], None],
         on_count: Callable[[int], None],
         on_shutdown: Callable[[float], None],
+        on_reload: Callable[[dict[str, int]], None],
     ) -> None:
         super().__init__(name, parent, observer)
         self._sock = sock
@@ -74,6 +76,8 @@ class SpawnerActor(Actor):
         self._on_link = on_link
         self._on_count = on_count
         self._on_shutdown = on_shutdown
+        self._on_reload = on_reload
+        self._handed: dict[str, int] = {}
         self._queue: deque[Any] = deque()
         self._owners: dict[int, Ref] = {}
         self._waiting: dict[int, Callable[[str], None]] = {}
@@ -97,6 +101,12 @@ class SpawnerActor(Actor):
             case _:
                 raise TypeError(f"unknown message {type(message).__name__}")
 
+    def teardown(self) -> None:
+        """What was handed over and never used is closed."""
+        for fd in self._handed.values():
+            os.close(fd)
+        self._handed.clear()
+
     def _on_heard(self, heard: Any, fd: int | None) -> None:
         match heard:
             case host.JailStarted(life, spawn_s, pid) if fd is not None:
@@ -116,6 +126,13 @@ class SpawnerActor(Actor):
                 self._on_link(LinkUp(socket.socket(fileno=fd)))
             case host.Shutdown(grace_s):
                 self._on_shutdown(grace_s)
+            case host.Handed(name) if fd is not None:
+                if (old := self._handed.pop(name, None)) is not None:
+                    os.close(old)
+                self._handed[name] = fd
+            case host.Reload():
+                handed, self._handed = self._handed, {}
+                self._on_reload(handed)
             case _:
                 raise CoreError(f"the spawner sent {type(heard).__name__} without what belongs to it")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import CoreError
+from core.kept_copy import CopyFailed, keep_copy
 
 _USER_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _FIRST_USER = 1_000  # past uid_base: below are core, egress and what may join them
@@ -107,6 +108,11 @@ class Users:
                 f"{path} has schema version {version}, this Certosa knows {len(MIGRATIONS)}:"
                 " run the newer Certosa that wrote it"
             )
+        if 0 < version < len(MIGRATIONS):
+            try:
+                keep_copy(self._db, path, version)
+            except CopyFailed as error:
+                raise UsersError(f"{path}: is not migrated: {error}") from None
         for number in range(version, len(MIGRATIONS)):
             self._db.executescript(
                 f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version={number + 1}; COMMIT;"

@@ -100,7 +100,7 @@ class DemoServer:
 
 
 @contextmanager
-def demo_server(more_config: str = "", start: str = "exec") -> Iterator[DemoServer]:
+def demo_server(more_config: str = "", start: str = "fork") -> Iterator[DemoServer]:
     """Start a server in a temporary directory; end it and remove the directory at the end.
 
     ``more_config`` is further sections of its configuration, in TOML; ``start`` its ``jail.start``.

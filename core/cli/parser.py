@@ -156,10 +156,12 @@ def _add_users(commands: Any) -> None:
 def _add_tokens(commands: Any) -> None:
     tokens = _group(commands, "token", "manage the tokens of a running server")
     new = _command(tokens, "new", "tokens:new", "make a token and print it, this once")
-    new.add_argument("user")
+    new.add_argument("user", nargs="?", default="", help="whose; left out with --admin")
+    new.add_argument("--admin", action="store_true", help="an administrator's, for /admin/v1")
     new.add_argument("--label", default="", help="what it is for")
     listed = _command(tokens, "list", "tokens:list_all", "list tokens, never what they say")
     listed.add_argument("user", nargs="?", default="", help="of one user (default: of all)")
+    listed.add_argument("--admin", action="store_true", help="administrators' instead of users'")
     revoke = _command(tokens, "revoke", "tokens:revoke", "make a token useless, at once")
     revoke.add_argument("token_id", metavar="ID", help="as `certosa token list` shows it")
 

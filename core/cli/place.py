@@ -26,4 +26,5 @@ def used_config_path(arguments: argparse.Namespace) -> Path | None:
 def hub_url(config: Config) -> str:
     """Where clients on this machine reach the configured hub, without a path."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.hub.host, config.hub.host)  # noqa: S104
-    return f"http://[{host}]:{config.hub.port}" if ":" in host else f"http://{host}:{config.hub.port}"
+    scheme = "https" if config.hub.tls_key else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.hub.port}"

@@ -21,7 +21,7 @@ from core.config import Config, default_config_path
 
 _MAX_KEY_CHARACTERS = 8_192
 _SHOWN_MODELS = 12
-_RESTART = "A running server sees it after a restart."
+_RESTART = "A running server sees it after SIGHUP or a restart."
 
 
 def add(arguments: argparse.Namespace) -> int:
@@ -112,6 +112,8 @@ def _settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], bool]:
         )  # fmt: skip
     kind = arguments.kind or (preset.kind if preset else "openai")
     settings: dict[str, Any] = {"kind": kind, "base_url": base_url}
+    if preset is not None and kind == preset.kind:
+        settings |= preset.settings
     if arguments.users is not None:
         settings["users"] = [user for user in arguments.users.split(",") if user]
     if arguments.fallback:

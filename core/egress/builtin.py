@@ -67,7 +67,9 @@ class BuiltinProvider:
 
 
 async def _assist(ask: ChatStart, out: Outlet) -> ChatEnd:
-    next_ = respond(ask.messages, ask.tools)
+    if ask.sampling.format is not None:
+        raise ProviderError("invalid", f"response_format: builtin/{ASSISTANT} takes none; leave it out")
+    next_ = respond(ask.messages, ask.tools, ask.files)
     text = next_.text
     for stop in ask.sampling.stop:
         text = text.partition(stop)[0] if stop else text

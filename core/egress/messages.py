@@ -4,6 +4,8 @@
 users' data keys; never a master key, a provider's key or a credential.
 """
 
+from typing import Literal
+
 import msgspec
 
 from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
@@ -46,20 +48,49 @@ class ListTokens(_Message, frozen=True):
     user: str
 
 
+class NewAdminToken(_Message, frozen=True):
+    """Mint an administrator's token. Answer: TokenMade or Refused."""
+
+    label: str
+
+
+class ListAdminTokens(_Message, frozen=True):
+    """Answer: Tokens, whose ``user`` is empty."""
+
+
 class RevokeToken(_Message, frozen=True):
-    """By its id. Answer: Ok or Refused (no such token)."""
+    """By its id, a user's or an administrator's. Answer: Ok or Refused (no such token)."""
 
     token_id: str
 
 
 class VerifyToken(_Secretive, frozen=True):
-    """Answer: HandleMinted or Refused; the reason is the same for every refusal."""
+    """Answer: HandleMinted, TokenRejected, or Refused where it cannot be told."""
 
     token: str
 
 
+class VerifyAdminToken(_Secretive, frozen=True):
+    """Answer: AdminVerified, TokenRejected, or Refused where it cannot be told."""
+
+    token: str
+
+
+class ChatFile(_Secretive, frozen=True):
+    """A piece of a file for the stream ``id`` that is about to begin. Answer: ChatFileTaken, or ChatFailed.
+
+    The next piece comes after that answer, so that little is ever on its way.
+    """
+
+    path: str
+    data: bytes
+
+
 class ChatStart(_Message, frozen=True):
-    """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed."""
+    """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed.
+
+    ``files`` is filled in by egress, from the ChatFiles before: what is attached to the messages, by path.
+    """
 
     user: str
     provider: str
@@ -67,6 +98,7 @@ class ChatStart(_Message, frozen=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
+    files: dict[str, bytes] = {}  # noqa: RUF012 - msgspec makes a new one each time
 
 
 class ChatCredit(_Message, frozen=True):
@@ -89,13 +121,18 @@ class TryProvider(_Message, frozen=True):
     model: str
 
 
+class ListProviders(_Message, frozen=True):
+    """Answer: ProvidersListed."""
+
+
 class Ping(_Message, frozen=True):
     """Answer: Ok."""
 
 
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-    | ChatStart | ChatCredit | ChatCancel | TryProvider | Ping
+    | NewAdminToken | ListAdminTokens | VerifyAdminToken
+    | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
     | CredentialQuestion
 )  # fmt: skip
 
@@ -118,6 +155,16 @@ class HandleMinted(_Secretive, frozen=True):
 
     user: str
     data_key: bytes  # 32 bytes
+
+
+class TokenRejected(_Message, frozen=True):
+    """It is no token of this kind, or revoked, or of a disabled user: the same for all of these."""
+
+
+class AdminVerified(_Message, frozen=True):
+    """An administrator's token was good."""
+
+    token_id: str
 
 
 class TokenMade(_Secretive, frozen=True):
@@ -153,6 +200,26 @@ class ProviderTried(_Message, frozen=True):
     answer_s: float
 
 
+class ChatFileTaken(_Message, frozen=True):
+    """The piece is there; the next may come."""
+
+
+class ProviderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a provider is: its breaker, failures in a row, chats that run, whether it has a key."""
+
+    name: str
+    breaker: Literal["closed", "open", "half_open"]
+    failures: int
+    chats: int
+    key: bool
+
+
+class ProvidersListed(_Message, frozen=True):
+    """All of them, ``builtin`` too, by name."""
+
+    providers: tuple[ProviderState, ...]
+
+
 class ChatItem(_Message, frozen=True):
     """An item of stream ``id``; deltas were coalesced while there was no credit."""
 
@@ -172,6 +239,7 @@ class ChatFailed(_Message, frozen=True):
 
 
 FromEgress = (
-    Ok | Refused | HandleMinted | TokenMade | Tokens | ProviderTried | ChatItem | ChatDone | ChatFailed
+    Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
+    | ProvidersListed | ChatFileTaken | ChatItem | ChatDone | ChatFailed
     | CredentialAnswer
 )  # fmt: skip

@@ -18,7 +18,9 @@ class OpenAiProvider(ModelServer):
     """
 
     def __init__(self, name: str, section: ProviderSection, key: Key, striker: Striker) -> None:
-        dialect = Dialect("/chat/completions", request_body, Assembly, {}, _key_headers)
+        dialect = Dialect(
+            "/chat/completions", lambda ask: request_body(ask, section), Assembly, {}, _key_headers
+        )
         super().__init__(name, section, dialect, key, striker)
 
 

@@ -15,10 +15,13 @@ from core.egress.upstream import Terms, Upstream
 
 
 class Registry(NamedTuple):
-    """All providers by name: as chats use them, ``builtin`` too, and the bare servers, for tests."""
+    """All providers by name: as chats use them, ``builtin`` too, the bare servers, for tests, and between
+    the two what knows how each is.
+    """
 
     chat: dict[str, Provider]
     servers: dict[str, ModelServer]
+    upstreams: dict[str, Upstream]
 
 
 def make_providers(config: Config, keys: Mapping[str, Key], striker: Striker) -> Registry:
@@ -26,16 +29,17 @@ def make_providers(config: Config, keys: Mapping[str, Key], striker: Striker) ->
     servers = {
         name: _server(name, section, keys.get(name), striker) for name, section in config.providers.items()
     }
-    single: dict[str, Provider] = {
+    upstreams = {
         name: Upstream(name, servers[name], Terms.of(section)) for name, section in config.providers.items()
     }
+    single: dict[str, Provider] = dict(upstreams)
     single["builtin"] = BuiltinProvider()
     found = dict(single)
     for name, section in config.providers.items():
         if section.fallbacks:
             behind = [_fallback(at, single) for at in section.fallbacks]
             found[name] = WithFallbacks(name, single[name], behind)
-    return Registry(found, servers)
+    return Registry(found, servers, upstreams)
 
 
 def _server(name: str, section: ProviderSection, key: Key, striker: Striker) -> ModelServer:

@@ -7,12 +7,12 @@ at work offline, and says so. A request may have several steps, parted by lines 
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from jail.wire.schema import Message, ToolSpec
+from jail.wire.schema import Message, ToolSpec, attached
 
 NOTES = "notes.txt"
 WHO = (
@@ -34,6 +34,7 @@ HELP = (
 )
 _UNCLEAR = f'{WHO} I did not understand that; say "help" and I list what I do.'
 _MAX_CITED = 4_000
+_WHAT = {"text/plain": "a text", "application/pdf": "a PDF file"}
 
 # A tool's parameters may be named in more than one way: the first that its schema has is taken.
 _PATH = ("path", "file", "name", "directory")
@@ -59,15 +60,20 @@ class Next(NamedTuple):
     call: tuple[str, str] | None
 
 
-def respond(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Next:
-    """What to do, given the conversation so far and the tools offered."""
+def respond(
+    messages: Sequence[Message], tools: Sequence[ToolSpec], files: Mapping[str, bytes] | None = None
+) -> Next:
+    """What to do, given the conversation so far, the tools offered, and what is attached, by path."""
     at = next((i for i in reversed(range(len(messages))) if messages[i].role == "user"), None)
     if at is None:
         return Next(HELP, None)
     results = [message.text for message in messages[at + 1 :] if message.role == "tool"]
     offered = {tool.name: tool for tool in tools}
-    said: list[str] = []
-    for step in _plan(messages[at].text, messages[:at]):
+    request, came = _without_files(messages[at], files or {})
+    # what came is said once, before the first tool
+    first = came if at == len(messages) - 1 else []
+    said = list(first)
+    for step in _plan(request, messages[:at]) if request or not came else ():
         spec = offered.get(step.tool)
         if not step.tool:
             said.append(step.tell(""))
@@ -76,8 +82,21 @@ def respond(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Next:
         elif results:
             said.append(step.tell(_cited(results.pop(0))))
         else:
-            return Next(step.doing, (step.tool, _arguments(spec, step.values)))
+            doing = "\n\n".join([*first, step.doing])
+            return Next(doing, (step.tool, _arguments(spec, step.values)))
     return Next("\n\n".join(said), None)
+
+
+def _without_files(message: Message, files: Mapping[str, bytes]) -> tuple[str, list[str]]:
+    """A request without what cites its files, and a sentence about each of them."""
+    text, said = message.text, []
+    for attachment in message.attachments:
+        text = text.replace(attached(attachment.path), "")
+        came = len(files.get(attachment.path, b""))
+        what = _WHAT.get(attachment.media_type, "a picture")
+        seen = "and it reached me" if came else "but it did not reach me"
+        said.append(f"I got {attachment.path}: {what} of {attachment.size_bytes} bytes, {seen}.")
+    return text.strip(), said
 
 
 def _plan(request: str, earlier: Sequence[Message]) -> list[Step]:

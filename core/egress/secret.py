@@ -35,6 +35,11 @@ class Striker:
         self._texts = {secret.reveal() for secret in secrets}
         self._prepare()
 
+    @property
+    def texts(self) -> frozenset[str]:
+        """Every secret that is known."""
+        return frozenset(self._texts)
+
     def add(self, secret: Secret) -> None:
         """Strike this one out too, from now on; nothing happens where it is known."""
         if secret.reveal() not in self._texts:

@@ -1,33 +1,42 @@
 """The egress process's composition: vault, providers and streams behind the link to core."""
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pykka
 import structlog
 
 from actors.base import tell
 from core.config import Config
+from core.egress.keyfile import read_provider_keys
 from core.egress.link import Link
 from core.egress.messages import (
     ChatCancel,
     ChatCredit,
+    ChatFile,
     ChatStart,
+    ListProviders,
     Ok,
     Ping,
+    ProvidersListed,
+    ProviderState,
     Refused,
     TryProvider,
 )
+from core.egress.process import read_config
 from core.egress.provider_keys import ProviderKeys
-from core.egress.registry import make_providers
+from core.egress.registry import Registry, make_providers
 from core.egress.secret import Secret, Striker
 from core.egress.streams import StreamLimits, Streams
 from core.egress.trial import try_provider
 from core.egress.vault_access import VaultAccess
-from core.errors import LinkError
+from core.errors import ConfigError, LinkError
+from core.log import set_level
 from core.vault.actor import Ask, VaultActor
 from core.vault.vault import Answer, Vault
 
@@ -48,21 +57,19 @@ class Egress:
     """
 
     def __init__(self, config: Config, vault: Vault, keys: Mapping[str, Secret]) -> None:
-        striker = Striker(keys.values())
         self._loop = asyncio.get_running_loop()
         self.vault_ended = self._loop.create_future()
         self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
-        access = VaultAccess(self._vault)
-        found = ProviderKeys(access.open, keys, striker)
-        self._providers, self._servers = make_providers(
-            config, {name: found.of(name) for name in config.providers}, striker
-        )
-        self._agent = config.agent
+        self._access = VaultAccess(self._vault)
+        striker = self._striker = Striker(keys.values())
+        self._registry = self._make_providers(config, keys)
+        self._keyed = frozenset(keys)
+        self._config = config
+        self._keys = {name: key.reveal() for name, key in keys.items()}
         self._trials: set[asyncio.Task[None]] = set()
-        # twice the hub's: chats that were cancelled and are closing must not refuse new ones
-        limits = StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
+        self._closing: set[asyncio.Task[None]] = set()
         self.link = Link(self._received, self._opened)
-        self._streams = Streams(self._providers, self.link.send, striker, limits)
+        self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
         self._questions = 0
 
     async def serve(self, core: socket.socket) -> LinkError | None:
@@ -76,7 +83,7 @@ class Egress:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             await self._loop.create_connection(lambda: self.link, sock=core)
-            _log.info("egress_started", providers=sorted(self._providers))
+            _log.info("egress_started", providers=sorted(self._registry.chat))
             ends = (self.link.ended, self.vault_ended, stop)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self.vault_ended.done():
@@ -85,13 +92,64 @@ class Egress:
         finally:
             await self._close()
 
+    def reload(self, handed: dict[str, int]) -> None:
+        """Use another configuration and other keys; the spawner has seen to it that they will do.
+
+        Chats that run go on with what they began with. Providers of which nothing changed, keys neither,
+        are left alone, with what their breakers know.
+        """
+        try:
+            config = read_config(handed.pop("config"))
+            keys: dict[str, Secret] = {}
+            if (fd := handed.pop("provider-keys", None)) is not None:
+                keys = read_provider_keys(fd, config.providers)
+        except (ConfigError, KeyError) as error:
+            _log.error("config_not_used", reason=str(error))
+            return
+        finally:
+            for fd in handed.values():
+                os.close(fd)
+        set_level(config.server.log_level)
+        said = {name: key.reveal() for name, key in keys.items()}
+        if (config.providers, said) != (self._config.providers, self._keys):
+            # what was secret stays so: chats of before may still bring it back
+            old = [Secret(text) for text in self._striker.texts]
+            self._striker = Striker([*keys.values(), *old])
+            before, self._registry = self._registry, self._make_providers(config, keys)
+            self._keys, self._keyed = said, frozenset(keys)
+            left = self._streams.use(self._registry.chat, self._striker, _limits(config))
+            closing = self._loop.create_task(_close_when_unused(before, {*left, *self._trials}))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            _log.info("providers_replaced", providers=sorted(self._registry.chat), chats_left=len(left))
+        else:
+            self._streams.use(self._registry.chat, self._striker, _limits(config))
+        self._config = config
+        _log.info("config_used")
+
+    def _make_providers(self, config: Config, keys: Mapping[str, Secret]) -> Registry:
+        found = ProviderKeys(self._access.open, keys, self._striker)
+        return make_providers(config, {name: found.of(name) for name in config.providers}, self._striker)
+
+    async def state(self) -> dict[str, Any]:
+        """What an operator reads beside the stacks."""
+        return {
+            "questions_at_the_vault": self._questions,
+            "chats": self._streams.describe(),
+            "providers": msgspec.to_builtins(self._states()),
+        }
+
     async def _close(self) -> None:
         await self._streams.close()
         for task in self._trials:
             task.cancel()
         if self._trials:
             await asyncio.wait(self._trials, timeout=_TRIAL_STOP_S)
-        for provider in self._providers.values():
+        for task in self._closing:
+            task.cancel()  # closes them at once
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=_TRIAL_STOP_S)
+        for provider in self._registry.chat.values():
             await provider.close()
         self._vault.stop(block=False)
         await asyncio.wait((self.vault_ended,), timeout=_VAULT_STOP_S)
@@ -102,16 +160,27 @@ class Egress:
     def _received(self, message: Any) -> None:
         if isinstance(message, ChatStart):
             self._streams.start(message)
+        elif isinstance(message, ChatFile):
+            self._streams.file(message)
         elif isinstance(message, ChatCredit):
             self._streams.credit(message)
         elif isinstance(message, ChatCancel):
             self._streams.cancel(message)
         elif isinstance(message, TryProvider):
             self._try(message)
+        elif isinstance(message, ListProviders):
+            self.link.send(ProvidersListed(message.id, self._states()))
         elif isinstance(message, Ping):
             self.link.send(Ok(message.id))
         else:
             self._ask_vault(message)
+
+    def _states(self) -> tuple[ProviderState, ...]:
+        now_s = self._loop.time()
+        found = [ProviderState("builtin", "closed", 0, 0, False)]
+        for name, upstream in sorted(self._registry.upstreams.items()):
+            found.append(upstream.state(now_s, name in self._keyed))
+        return tuple(found)
 
     def _try(self, question: TryProvider) -> None:
         if len(self._trials) >= _MAX_TRIALS:
@@ -119,7 +188,7 @@ class Egress:
             return
 
         async def run() -> None:
-            self.link.send(await try_provider(question, self._servers, self._agent))
+            self.link.send(await try_provider(question, self._registry.servers, self._config.agent))
 
         task = self._loop.create_task(run())
         self._trials.add(task)
@@ -148,6 +217,20 @@ class Egress:
     def _on_vault_ended(self) -> None:
         """On the vault's thread; harmless when it is we who stopped it."""
         self._loop.call_soon_threadsafe(_settle, self.vault_ended)
+
+
+def _limits(config: Config) -> StreamLimits:
+    # twice the hub's: chats that were cancelled and are closing must not refuse new ones
+    return StreamLimits(2 * config.hub.max_turns, 2 * config.hub.max_turns_per_user)
+
+
+async def _close_when_unused(registry: Registry, tasks: set["asyncio.Task[None]"]) -> None:
+    try:
+        if tasks:
+            await asyncio.wait(tasks)  # a chat has its own longest time
+    finally:
+        for provider in registry.chat.values():
+            await provider.close()
 
 
 def _settle(future: "asyncio.Future[None]") -> None:

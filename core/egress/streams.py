@@ -9,7 +9,16 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from core.egress.messages import ChatCancel, ChatCredit, ChatDone, ChatFailed, ChatStart
+from core.egress.attached import Attached
+from core.egress.messages import (
+    ChatCancel,
+    ChatCredit,
+    ChatDone,
+    ChatFailed,
+    ChatFile,
+    ChatFileTaken,
+    ChatStart,
+)
 from core.egress.providers import Provider, ProviderError
 from core.egress.secret import Striker
 from core.egress.stream import Stream
@@ -56,6 +65,7 @@ class Streams:
         self._send = send
         self._striker = striker
         self._limits = limits
+        self._attached = Attached()
         self._running: dict[int, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()  # cancelled, and not gone yet
         self._per_user: Counter[str] = Counter()
@@ -64,20 +74,41 @@ class Streams:
     def __len__(self) -> int:
         return len(self._running) + len(self._ending)
 
+    def file(self, piece: ChatFile) -> None:
+        """Hold a piece of a file for a chat that is about to start, or fail that chat."""
+        refusal = self._attached.add(piece)
+        self._send(ChatFileTaken(piece.id) if refusal is None else ChatFailed(piece.id, refusal))
+
     def start(self, ask: ChatStart) -> None:
         """Start a chat, or refuse it. Raises LinkError for an id that runs already."""
         if ask.id in self._running:
             raise LinkError("a chat's id is used twice")
         refusal = self._refusal(ask)
         if refusal is not None:
+            self._attached.drop(ask.id)
             self._send(ChatFailed(ask.id, refusal))
             return
+        ask = msgspec.structs.replace(ask, files=self._attached.files(ask.id))
         stream = Stream(ask, self._send, self._striker)
         stream.set_open(self._open)
         self._per_user[ask.user] += 1
         task = asyncio.get_running_loop().create_task(self._run(stream))
         self._running[ask.id] = _Running(stream, task)
         task.add_done_callback(lambda done: self._gone(ask, done))
+
+    def use(
+        self, providers: Mapping[str, Provider], striker: Striker, limits: StreamLimits
+    ) -> set["asyncio.Task[None]"]:
+        """Start chats with these from now on; returns those that still run with what was there before."""
+        self._providers, self._striker, self._limits = providers, striker, limits
+        return {*(running.task for running in self._running.values()), *self._ending}
+
+    def describe(self) -> list[dict[str, object]]:
+        """Whose chats run, and with which provider, for a dump of states."""
+        return [
+            {"id": id_, "user": running.stream.ask.user, "provider": running.stream.ask.provider}
+            for id_, running in self._running.items()
+        ]
 
     def credit(self, message: ChatCredit) -> None:
         """More items may come; nothing happens where the chat has ended."""
@@ -87,6 +118,8 @@ class Streams:
 
     def cancel(self, message: ChatCancel) -> None:
         """Stop a chat at once; nothing more is sent for it."""
+        if message.id not in self._running:
+            self._attached.drop(message.id)
         running = self._running.pop(message.id, None)
         if running is not None:
             self._ending.add(running.task)
@@ -122,6 +155,7 @@ class Streams:
 
     def _gone(self, ask: ChatStart, task: asyncio.Task[None]) -> None:
         self._ending.discard(task)
+        self._attached.drop(ask.id)
         running = self._running.get(ask.id)
         if running is not None and running.task is task:
             del self._running[ask.id]

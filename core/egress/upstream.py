@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from core.config import ProviderSection
 from core.egress.breaker import Breaker
-from core.egress.messages import ChatStart
+from core.egress.messages import ChatStart, ProviderState
 from core.egress.providers import Outlet, Provider, ProviderError, Watched
 from core.egress.retries import Retries
 from jail.wire.schema import ChatEnd
@@ -83,6 +83,11 @@ class Upstream:
     async def close(self) -> None:
         """Close the provider's connections."""
         await self._provider.close()
+
+    def state(self, now_s: float, key: bool) -> ProviderState:
+        """How it is; ``now_s`` is the loop's time, ``key`` whether it was given one."""
+        breaker = self._breaker
+        return ProviderState(self.name, breaker.state(now_s), breaker.failures, self._running, key)
 
     def _pause_s(self, error: ProviderError, watched: Watched, tried: int) -> float | None:
         if watched.began or error.again != "retry":

@@ -2,6 +2,7 @@
 
 from core.hub.admin import Administration, AdministrationError, MadeToken
 from core.hub.agents import Agents
+from core.hub.insight import Insight
 from core.hub.server import HubParts, HubServer
 from core.hub.tokens import Verifier
 from core.hub.turns import Turns
@@ -12,6 +13,7 @@ __all__ = [
     "Agents",
     "HubParts",
     "HubServer",
+    "Insight",
     "MadeToken",
     "Turns",
     "Verifier",

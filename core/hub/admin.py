@@ -1,11 +1,9 @@
-"""The command line's API, on a Unix socket: users, tokens, status. The kernel says who asks.
+"""What administrators may do over HTTP: on the Unix socket below ``/v1``, on TCP below ``/admin/v1``.
 
-Only root and core's own uid may; what carries it out is injected as :class:`Administration`.
+Who may is decided before (:mod:`core.hub.admin_access`); what carries it out is injected as
+:class:`Administration`.
 """
 
-import os
-import socket
-import struct
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -15,9 +13,9 @@ from core.egress.messages import TokenInfo
 from core.errors import CoreError
 from core.hub.chat import read_body
 from core.hub.errors import HubError, invalid
+from core.hub.insight import Insight
 from core.users import User
 
-_UCRED = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
 _STATUS = {"not_found": 404, "exists": 409, "invalid": 400, "busy": 409, "unavailable": 503}
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -67,6 +65,14 @@ class Administration(Protocol):
         """Tokens of one user, or of all."""
         ...
 
+    async def new_admin_token(self, label: str) -> MadeToken:
+        """Mint an administrator's token."""
+        ...
+
+    async def list_admin_tokens(self) -> list[TokenInfo]:
+        """Administrators' tokens."""
+        ...
+
     async def revoke_token(self, token_id: str) -> None:
         """A revoked token doesn't verify any more."""
         ...
@@ -99,29 +105,64 @@ class _NewToken(_Body, frozen=True):
 class AdminApi:
     """The handlers.
 
-    ``GET /v1/status``, ``GET|POST /v1/users``, ``DELETE /v1/users/NAME``,
-    ``POST /v1/users/NAME/disable|enable``, ``GET|POST /v1/users/NAME/tokens``, ``GET /v1/tokens``,
-    ``DELETE /v1/tokens/ID``, ``POST /v1/providers/NAME/test``.
+    ``GET /status|health|pool|config|sessions|providers``, ``GET|POST /users``,
+    ``DELETE /users/NAME``, ``POST /users/NAME/disable|enable``, ``GET|POST /users/NAME/tokens``,
+    ``GET /users/NAME/sessions``, ``GET /tokens``, ``GET|POST /admin-tokens``,
+    ``DELETE /tokens/ID``, ``POST /providers/NAME/test``; each below a prefix.
     """
 
-    def __init__(self, administration: Administration) -> None:
+    def __init__(self, administration: Administration, insight: Insight) -> None:
         self._do = administration
+        self._see = insight
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self, prefix: str) -> list[web.RouteDef]:
         """What to add to the application."""
         return [
-            web.get("/v1/status", self._status),
-            web.get("/v1/users", self._list_users),
-            web.post("/v1/users", self._add_user),
-            web.delete("/v1/users/{name}", self._delete_user),
-            web.post("/v1/users/{name}/disable", self._disable),
-            web.post("/v1/users/{name}/enable", self._enable),
-            web.get("/v1/users/{name}/tokens", self._list_tokens),
-            web.post("/v1/users/{name}/tokens", self._new_token),
-            web.get("/v1/tokens", self._list_tokens),
-            web.delete("/v1/tokens/{token_id}", self._revoke_token),
-            web.post("/v1/providers/{name}/test", self._test_provider),
+            web.get(f"{prefix}/status", self._status),
+            web.get(f"{prefix}/health", self._health),
+            web.get(f"{prefix}/pool", self._pool),
+            web.get(f"{prefix}/config", self._config),
+            web.get(f"{prefix}/users", self._list_users),
+            web.post(f"{prefix}/users", self._add_user),
+            web.delete(f"{prefix}/users/{{name}}", self._delete_user),
+            web.post(f"{prefix}/users/{{name}}/disable", self._disable),
+            web.post(f"{prefix}/users/{{name}}/enable", self._enable),
+            web.get(f"{prefix}/users/{{name}}/tokens", self._list_tokens),
+            web.post(f"{prefix}/users/{{name}}/tokens", self._new_token),
+            web.get(f"{prefix}/users/{{name}}/sessions", self._sizes_of),
+            web.get(f"{prefix}/sessions", self._sizes),
+            web.get(f"{prefix}/tokens", self._list_tokens),
+            web.delete(f"{prefix}/tokens/{{token_id}}", self._revoke_token),
+            web.get(f"{prefix}/admin-tokens", self._list_admin_tokens),
+            web.post(f"{prefix}/admin-tokens", self._new_admin_token),
+            web.get(f"{prefix}/providers", self._list_providers),
+            web.post(f"{prefix}/providers/{{name}}/test", self._test_provider),
         ]
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return _json(await self._see.health())
+
+    async def _pool(self, _: web.Request) -> web.Response:
+        return _json(await self._see.pool())
+
+    async def _config(self, _: web.Request) -> web.Response:
+        return _json(await self._see.configuration())
+
+    async def _sizes_of(self, request: web.Request) -> web.Response:
+        return _json(await self._see.sizes_of(request.match_info["name"]))
+
+    async def _sizes(self, _: web.Request) -> web.Response:
+        return _json({"users": await self._see.sizes()})
+
+    async def _list_providers(self, _: web.Request) -> web.Response:
+        return _json({"providers": await self._see.providers()})
+
+    async def _list_admin_tokens(self, _: web.Request) -> web.Response:
+        return _json({"tokens": await self._do.list_admin_tokens()})
+
+    async def _new_admin_token(self, request: web.Request) -> web.Response:
+        body = await _parse(request, _NewToken)
+        return _json(await self._do.new_admin_token(body.label), 201)
 
     async def _status(self, _: web.Request) -> web.Response:
         return _json(await self._do.status())
@@ -164,19 +205,6 @@ class AdminApi:
 def from_administration(error: AdministrationError) -> HubError:
     """An AdministrationError as an answer."""
     return HubError(_STATUS[error.code], str(error), error.code)
-
-
-def check_peer(request: web.Request) -> None:
-    """HubError 403 unless root or core's own uid is at the other end of the Unix socket."""
-    sock = request.transport.get_extra_info("socket") if request.transport else None
-    uid = _peer_uid(sock) if sock is not None and sock.family == socket.AF_UNIX else None
-    if uid is None or uid not in (0, os.geteuid()):
-        raise HubError(403, "only root and the server's own user may do this", "forbidden")
-
-
-def _peer_uid(sock: Any) -> int:
-    found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    return int(_UCRED.unpack(found)[1])
 
 
 async def _parse(request: web.Request, kind: type[_T]) -> _T:

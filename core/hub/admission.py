@@ -37,6 +37,11 @@ class Admission:
         self.stopping = False
         self.lag_s = 0.0
 
+    def apply(self, config: HubSection) -> None:
+        """Use other bounds; what runs goes on."""
+        with self._lock:
+            self._config = config
+
     @property
     def running(self) -> int:
         """Turns that run now."""

@@ -63,6 +63,10 @@ class Agents:
 
     def __init__(self, users_dir: Path, config: Config) -> None:
         self._users_dir = users_dir
+        self.apply(config)
+
+    def apply(self, config: Config) -> None:
+        """Use another configuration from the next turn on."""
         self._defaults: AgentSection = config.agent
         self._providers = {"builtin", *config.providers}
 

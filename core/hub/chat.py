@@ -8,6 +8,7 @@ from aiohttp import web
 from core.hub.answer import Answer
 from core.hub.delivery import Delivery, Wanted
 from core.hub.errors import HubError, invalid
+from core.hub.intake import Intake
 from core.hub.request import history, last_user_message, parse_chat
 from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import SESSION_HEADER
@@ -20,9 +21,10 @@ _READ_TIMEOUT_S = 60.0
 class Chat:
     """The handler. Used on the hub's loop."""
 
-    def __init__(self, verifier: Verifier, delivery: Delivery) -> None:
+    def __init__(self, verifier: Verifier, delivery: Delivery, intake: Intake) -> None:
         self._verifier = verifier
         self._delivery = delivery
+        self._intake = intake
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; raises HubError until a stream has begun."""
@@ -30,10 +32,13 @@ class Chat:
         handle = await authenticate(request, self._verifier)
         session_id = one_header(request, SESSION_HEADER)
         events = switch(request, EVENTS_HEADER)
-        chat = parse_chat(await read_body(request))
-        messages = history(chat)
-        if session_id is not None:
-            messages = [last_user_message(messages)]
+        with self._intake.room(handle, request):
+            chat = parse_chat(await read_body(request))
+            inbox = self._intake.inbox()
+            messages = history(chat, inbox)
+            if session_id is not None:
+                messages = [last_user_message(messages)]
+            messages = await self._intake.keep(handle, chat.model, messages, inbox)
         include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
         wanted = Wanted(
             handle=handle,
@@ -44,6 +49,7 @@ class Chat:
             stream=bool(chat.stream),
             shape=lambda turn: Answer(turn, chat.model, events, include_usage),
             asked_s=asked_s,
+            labels=chat.labels,
         )
         return await self._delivery.deliver(request, wanted)
 
@@ -52,11 +58,17 @@ async def read_body(request: web.Request) -> bytes:
     """A request's body, bounded by the application's limit and in time; HubError otherwise."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise HubError(415, "send the body uncompressed", "unsupported_encoding")
+    data = bytearray()
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S):
-            return await request.read()
+            # request.read() would keep the body for as long as the answer takes
+            while piece := await request.content.readany():
+                data += piece
+                if len(data) > request.client_max_size:
+                    raise web.HTTPRequestEntityTooLarge(request.client_max_size, len(data))
     except TimeoutError:
         raise HubError(408, "the body did not come in time", "request_timeout") from None
+    return bytes(data)
 
 
 def one_header(request: web.Request, name: str) -> str | None:

@@ -7,13 +7,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
+import structlog
 from aiohttp import web
 
+from core.errors import CoreError
 from core.hub.agents import AgentFileError, Agents, NoSuchAgent
 from core.hub.errors import HubError, from_failure, invalid
 from core.hub.turns import RunningTurn, Starter
 from core.metrics import Metrics
-from core.sessions import Behind, Finished, LogEvent
+from core.sessions import Behind, Finished, Labels, Library, LogEvent
 from core.vault.handle import UserHandle
 from jail.wire.schema import Agent, Delta, Failure, Message, Sampling, ToolStarted, TurnEnd
 
@@ -25,6 +27,8 @@ STALL_S = 30.0
 _BACKSTOP_S = 120.0
 """Past a turn's own time limit: the user's actor should have ended it long ago."""
 _MAX_ANSWER_CHARS = 16 << 20
+
+_log = structlog.get_logger()
 
 
 class ClientStalled(ConnectionError):
@@ -71,6 +75,7 @@ class Wanted:
     stream: bool
     shape: Callable[[str], Shape]
     asked_s: float
+    labels: Labels
 
 
 class Delivery:
@@ -86,22 +91,25 @@ class Delivery:
         agents: Agents,
         starter: Starter,
         metrics: Metrics,
+        library: Library,
         stall_s: float = STALL_S,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         self._agents = agents
         self._starter = starter
         self._metrics = metrics
+        self._library = library
         self._stall_s = stall_s
         self._keep_alive_s = keep_alive_s
 
     async def deliver(self, request: web.Request, wanted: Wanted) -> web.StreamResponse:
         """Run a turn and answer with it; raises HubError until a stream has begun."""
-        agent = self._agent(wanted.handle.user, wanted.agent)
+        agent = find_agent(self._agents, wanted.handle.user, wanted.agent)
         turn = await self._starter.start(
             wanted.handle, agent, wanted.messages, wanted.session_id, wanted.sampling, wanted.asked_s
         )
         try:
+            await self._keep_labels(wanted, turn.id)
             answer = wanted.shape(turn.id)
             if wanted.stream:
                 return await self._stream(request, agent, turn, answer, wanted.asked_s)
@@ -111,13 +119,21 @@ class Delivery:
             if not turn.kept:
                 self._starter.cancel(turn)
 
-    def _agent(self, user: str, name: str) -> Agent:
-        try:
-            return self._agents.get(user, name)
-        except NoSuchAgent as error:
-            raise HubError(404, str(error), "model_not_found", param="model") from None
-        except AgentFileError as error:
-            raise invalid(str(error), "invalid_agent", "model") from None
+    async def _keep_labels(self, wanted: Wanted, turn: str) -> None:
+        """In the session, or where there is none in the log."""
+        labels = wanted.labels
+        if wanted.session_id is not None:
+            if labels != Labels():
+                try:
+                    await self._library.label(wanted.handle, wanted.session_id, labels)
+                except CoreError as error:
+                    # the turn runs, and what it says is worth more than what was said of it
+                    _log.warning("labels_not_stored", turn=turn, error=type(error).__name__)
+            labels = Labels()
+        _log.info(
+            "turn_accepted", user=wanted.handle.user, turn=turn, agent=wanted.agent,
+            kept=wanted.session_id is not None, **_said(labels),
+        )  # fmt: skip
 
     async def _whole(self, agent: Agent, turn: RunningTurn, answer: Shape, asked_s: float) -> web.Response:
         text: list[str] = []
@@ -203,6 +219,22 @@ class Delivery:
     def _check_backstop(self, agent: Agent, asked_s: float) -> None:
         if time.monotonic() - asked_s > agent.limits.wall_s + _BACKSTOP_S:
             raise HubError(504, "the turn did not end at its time limit", "timeout")
+
+
+def find_agent(agents: Agents, user: str, name: str) -> Agent:
+    """A user's agent, or HubError 404, 400 naming the field ``model``."""
+    try:
+        return agents.get(user, name)
+    except NoSuchAgent as error:
+        raise HubError(404, str(error), "model_not_found", param="model") from None
+    except AgentFileError as error:
+        raise invalid(str(error), "invalid_agent", "model") from None
+
+
+def _said(labels: Labels) -> dict[str, object]:
+    """What the client said of a request, as the log has it; bounded by the request's own fields."""
+    user = {"client_user": labels.user} if labels.user else {}
+    return {**user, **({"client_metadata": labels.metadata} if labels.metadata else {})}
 
 
 def _headers(turn: RunningTurn) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from core.sessions import SessionRow
-from jail.wire.schema import Message
+from jail.wire.schema import Attachment, Message
 
 _encode = msgspec.json.Encoder().encode
 _TICKS = re.compile(r"`+")
@@ -26,7 +26,15 @@ def message_object(seq: int, message: Message) -> dict[str, object]:
         "content": message.text,
         **({"tool_calls": calls} if calls else {}),
         **({"tool_call_id": message.tool_call_id} if message.tool_call_id else {}),
+        **({"attachments": [_attachment(a) for a in message.attachments]} if message.attachments else {}),
     }
+
+
+def _attachment(attachment: Attachment) -> dict[str, object]:
+    """``path`` is below the home: /v1/files has it."""
+    return {
+        "path": attachment.path, "media_type": attachment.media_type, "size_bytes": attachment.size_bytes
+    }  # fmt: skip
 
 
 def session_object(row: SessionRow) -> dict[str, object]:
@@ -38,6 +46,8 @@ def session_object(row: SessionRow) -> dict[str, object]:
         "created_s": row.created_s,
         "updated_s": row.updated_s,
         "messages": row.messages,
+        **({"user": row.labels.user} if row.labels.user else {}),
+        **({"metadata": row.labels.metadata} if row.labels.metadata else {}),
     }
 
 

@@ -7,6 +7,7 @@ from aiohttp import web
 from core.hub.chat import EVENTS_HEADER, one_header, read_body, switch
 from core.hub.delivery import Delivery, Wanted
 from core.hub.errors import invalid
+from core.hub.intake import Intake
 from core.hub.messages_answer import MessagesAnswer
 from core.hub.messages_request import history, parse_messages
 from core.hub.request import last_user_message
@@ -17,9 +18,10 @@ from core.hub.turns import SESSION_HEADER
 class Messages:
     """The handler. Used on the hub's loop."""
 
-    def __init__(self, verifier: Verifier, delivery: Delivery) -> None:
+    def __init__(self, verifier: Verifier, delivery: Delivery, intake: Intake) -> None:
         self._verifier = verifier
         self._delivery = delivery
+        self._intake = intake
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; raises HubError until a stream has begun."""
@@ -32,10 +34,13 @@ class Messages:
                 "invalid_value",
                 EVENTS_HEADER,
             )
-        asked = parse_messages(await read_body(request))
-        messages = history(asked)
-        if session_id is not None:
-            messages = [last_user_message(messages)]
+        with self._intake.room(handle, request):
+            asked = parse_messages(await read_body(request))
+            inbox = self._intake.inbox()
+            messages = history(asked, inbox)
+            if session_id is not None:
+                messages = [last_user_message(messages)]
+            messages = await self._intake.keep(handle, asked.model, messages, inbox)
         wanted = Wanted(
             handle=handle,
             agent=asked.model,
@@ -45,5 +50,6 @@ class Messages:
             stream=bool(asked.stream),
             shape=lambda turn: MessagesAnswer(turn, asked.model),
             asked_s=asked_s,
+            labels=asked.labels,
         )
         return await self._delivery.deliver(request, wanted)

@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from core.hub import anthropic_errors
+from core.hub.access import ACCESS
 from core.hub.admin import AdministrationError, from_administration
 from core.hub.errors import CLIENT_CLOSED, HubError
 from core.metrics import Metrics
@@ -19,7 +20,11 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
+    "X-Frame-Options": "DENY",
+    # pages of other sites may not embed an answer; those of configured origins ask by CORS
+    "Cross-Origin-Resource-Policy": "same-origin",
 }
+_OVER_TLS = "max-age=31536000"  # a year, RFC 6797
 _HTTP_ERRORS = {
     404: ("there is nothing at this address", "unknown_url"),
     405: ("this address does not take that method", "method_not_allowed"),
@@ -34,6 +39,9 @@ _ROUTES = {
 }
 _FAMILIES = ("models", "files", "sessions", "agents", "credentials", "egress")
 
+PAGES: web.AppKey[bool] = web.AppKey("pages", bool)
+"""Whether an application answers to web pages of the configured origins."""
+
 _log = structlog.get_logger()
 
 
@@ -44,6 +52,10 @@ async def finish_headers(request: web.Request, response: web.StreamResponse) -> 
     for name, value in _HEADERS.items():
         response.headers[name] = value
     response.headers["X-Request-Id"] = _request_id.get()
+    if request.secure:
+        response.headers["Strict-Transport-Security"] = _OVER_TLS
+    if (access := request.config_dict.get(ACCESS)) is not None and request.config_dict.get(PAGES, False):
+        access.add_headers(request, response)
 
 
 def answering(metrics: Metrics, admin: bool) -> Middleware:
@@ -51,8 +63,10 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        _request_id.set(f"req_{secrets.token_hex(12)}")
-        response = await _answer(request, handler)
+        request_id = f"req_{secrets.token_hex(12)}"
+        _request_id.set(request_id)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            response = _preflight(request) or await _answer(request, handler)
         route = "admin" if admin else _route(request)
         metrics.http_answered(route, response.status)
         return response
@@ -60,9 +74,17 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
     return middleware
 
 
+def _preflight(request: web.Request) -> web.Response | None:
+    if not request.config_dict.get(PAGES, False):
+        return None
+    return request.config_dict[ACCESS].preflight(request)
+
+
 def _route(request: web.Request) -> str:
     if (known := _ROUTES.get(request.path)) is not None:
         return known
+    if request.path.startswith("/admin/v1/"):
+        return "admin"
     part = request.path.removeprefix("/v1/").partition("/")[0]
     return part if request.path.startswith("/v1/") and part in _FAMILIES else "other"
 
@@ -71,6 +93,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except HubError as error:
+        log = _log.warning if error.status >= 500 else _log.debug
+        log("request_refused", status=error.status, code=error.code, route=_route(request))
         return _error(request, error)
     except AdministrationError as error:
         return _error(request, from_administration(error))
@@ -82,10 +106,10 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         )
     except ConnectionError as error:
         # nobody is there to read an answer; aiohttp wants one all the same
-        _log.info("client_left", request_id=_request_id.get(), error=type(error).__name__)
+        _log.info("client_left", error=type(error).__name__)
         return _error(request, HubError(CLIENT_CLOSED, "the client left", "client_closed"))
     except Exception:  # noqa: BLE001 - a bug: logged here, with an id that the client can name
-        _log.exception("request_crashed", request_id=_request_id.get())
+        _log.exception("request_crashed")
         return _error(request, HubError(500, _internal(), "internal"))
 
 

@@ -6,19 +6,23 @@ plain text) is accepted, since clients send those by themselves.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from core.hub.errors import HubError, invalid
-from jail.wire.schema import Message, Sampling
+from core.hub.inbox import Inbox, check_count
+from core.sessions import Labels
+from jail.wire.schema import Attachment, Message, ResponseFormat, Sampling, attached
 
 MAX_MESSAGES = 1_000
 MAX_TEXT_BYTES = 900_000
 """One message in UTF-8; a frame to the worker carries it whole."""
 
+Role = Literal["system", "user", "assistant"]
+_MAX_SCHEMA_BYTES = 65_536
 _Zero = Annotated[float, Meta(ge=0, le=0)] | None
 # of nulls: 8 MB of objects is refused at the first, and not after half a second's parsing
 _Nothing = Annotated[list[None], Meta(max_length=0)] | None
@@ -29,9 +33,47 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class _Part(_Struct, frozen=True):
-    type: Literal["text"]
+class _Text(_Struct, frozen=True, tag="text"):
     text: str
+
+
+class _InputText(_Struct, frozen=True, tag="input_text"):
+    text: str
+
+
+class _Refusal(_Struct, frozen=True, tag="refusal"):
+    refusal: str
+
+
+class _ImageUrl(_Struct, frozen=True):
+    url: str
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class _Image(_Struct, frozen=True, tag="image_url"):
+    image_url: _ImageUrl
+
+
+class _InputImage(_Struct, frozen=True, tag="input_image"):
+    image_url: str
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class _FileData(_Struct, frozen=True):
+    file_data: str
+    filename: Annotated[str, Meta(max_length=256)] | None = None
+
+
+class _File(_Struct, frozen=True, tag="file"):
+    file: _FileData
+
+
+class _InputFile(_Struct, frozen=True, tag="input_file"):
+    file_data: str
+    filename: Annotated[str, Meta(max_length=256)] | None = None
+
+
+_Part = _Text | _InputText | _Refusal | _Image | _InputImage | _File | _InputFile
 
 
 class _In(_Struct, frozen=True):
@@ -50,8 +92,23 @@ class _StreamOptions(_Struct, frozen=True):
     include_obfuscation: Literal[False] | None = None
 
 
-class _PlainText(_Struct, frozen=True):
-    type: Literal["text"]
+class _PlainText(_Struct, frozen=True, tag="text"):
+    pass
+
+
+class _JsonObject(_Struct, frozen=True, tag="json_object"):
+    pass
+
+
+class _Schema(_Struct, frozen=True):
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+    description: Annotated[str, Meta(max_length=2_000)] | None = None
+    strict: bool | None = None
+
+
+class _JsonSchema(_Struct, frozen=True, tag="json_schema"):
+    json_schema: _Schema
 
 
 class ChatRequest(_Struct, frozen=True):
@@ -80,7 +137,7 @@ class ChatRequest(_Struct, frozen=True):
     frequency_penalty: _Zero = None
     logprobs: Literal[False] | None = None
     store: Literal[False] | None = None
-    response_format: _PlainText | None = None
+    response_format: _PlainText | _JsonObject | _JsonSchema | None = None
     service_tier: Literal["auto", "default"] | None = None
     modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
     tools: _Nothing = None
@@ -98,11 +155,26 @@ class ChatRequest(_Struct, frozen=True):
     web_search_options: None = None
 
     @property
+    def labels(self) -> Labels:
+        """What it says of itself."""
+        return Labels(self.user or "", self.metadata or {})
+
+    @property
     def sampling(self) -> Sampling:
         """What of it goes to the model's server."""
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        return Sampling(self.temperature, self.top_p, limit, stop)
+        return Sampling(self.temperature, self.top_p, limit, stop, self._format)
+
+    @property
+    def _format(self) -> ResponseFormat | None:
+        match self.response_format:
+            case _JsonObject():
+                return ResponseFormat()
+            case _JsonSchema(asked):
+                schema = bytes(asked.schema).decode()
+                return ResponseFormat(asked.name, asked.description or "", schema, asked.strict)
+        return None
 
 
 _TOOLS = "tools run on the server, as the agent's file says; a client cannot bring its own"
@@ -113,8 +185,9 @@ _INSTEAD = {
     "function_call": _TOOLS,
     "tool_calls": _TOOLS,
     "n": "one answer a request",
-    "content": "text only: a string, or parts of type text",
-    "type": "text only",
+    "content": "a string, or a list of parts of type text, image_url or file",
+    "type": "parts are text, input_text, image_url, input_image, file and input_file",
+    "file_id": "there are no files by id here: send file_data",
     "role": "roles are system, developer, user and assistant; tool messages stay on the server",
 }
 
@@ -140,12 +213,28 @@ def parse_chat(body: bytes) -> ChatRequest:
     one, other = request.max_tokens, request.max_completion_tokens
     if one is not None and other is not None and one != other:
         raise invalid("max_tokens and max_completion_tokens differ; send one", "invalid_value", "max_tokens")
+    if isinstance(request.response_format, _JsonSchema):
+        schema = request.response_format.json_schema.schema
+        check_schema(bytes(schema), "response_format.json_schema.schema")
     return request
 
 
-def history(request: ChatRequest) -> list[Message]:
-    """The request's messages as models see them; HubError 400 for what cannot be a conversation."""
-    return check_conversation([_message(given, f"messages[{i}]") for i, given in enumerate(request.messages)])
+def check_schema(schema: bytes, where: str) -> None:
+    """HubError 400 for a client's JSON Schema that is too long, or no object."""
+    if len(schema) > _MAX_SCHEMA_BYTES:
+        raise invalid(f"`{where}` has more than {_MAX_SCHEMA_BYTES} bytes", "invalid_value", where)
+    if not schema.lstrip().startswith(b"{"):
+        raise invalid(f"`{where}` is a JSON Schema: an object", "invalid_value", where)
+
+
+def history(request: ChatRequest, inbox: Inbox) -> list[Message]:
+    """The request's messages as models see them, their files in ``inbox``.
+
+    Raises HubError 400 for what cannot be a conversation.
+    """
+    return check_conversation(
+        [_message(given, f"messages[{i}]", inbox) for i, given in enumerate(request.messages)]
+    )
 
 
 def last_user_message(messages: list[Message]) -> Message:
@@ -153,19 +242,52 @@ def last_user_message(messages: list[Message]) -> Message:
     return next(message for message in reversed(messages) if message.role == "user")
 
 
-def _message(given: _In, where: str) -> Message:
+def _message(given: _In, where: str, inbox: Inbox) -> Message:
     content = given.content
+    role: Role = "system" if given.role == "developer" else given.role
     if content is None:
         if given.role != "assistant":
             raise invalid(f"a {given.role} message needs content", "missing_content", f"{where}.content")
-        text = ""
-    elif isinstance(content, str):
-        text = content
-    else:
-        # parts are one message: joined as they are, since a client may have cut within a word
-        text = "".join(part.text for part in content)
-    check_length(text, f"{where}.content")
-    return Message("system" if given.role == "developer" else given.role, text)
+        return Message(role, "")
+    if isinstance(content, str):
+        return compose(role, [content], f"{where}.content")
+    parts = [_part(part, f"{where}.content[{i}]", inbox) for i, part in enumerate(content)]
+    return compose(role, parts, f"{where}.content")
+
+
+def _part(part: _Part, where: str, inbox: Inbox) -> str | Attachment:
+    match part:
+        case _Text(text) | _InputText(text) | _Refusal(text):
+            return text
+        case _Image(_ImageUrl(url, detail)):
+            return inbox.url(url, f"{where}.image_url.url", "picture", detail=detail or "")
+        case _InputImage(url, detail):
+            return inbox.url(url, f"{where}.image_url", "picture", detail=detail or "")
+        case _File(_FileData(data, name)):
+            return _file(data, name, f"{where}.file.file_data", inbox)
+        case _InputFile(data, name):
+            return _file(data, name, f"{where}.file_data", inbox)
+
+
+def _file(data: str, name: str | None, where: str, inbox: Inbox) -> Attachment:
+    """Clients send a data: URL here, and some bare base64."""
+    take = inbox.url if ":" in data[:64] else inbox.base64
+    return take(data, where, "file", name or "")
+
+
+def compose(role: Role, parts: Sequence[str | Attachment], where: str) -> Message:
+    """One message of its parts: texts joined as they are, since a client may have cut within a word;
+    files cited at their place. HubError 400 where it is too long, or not a user's and has files.
+    """
+    files = tuple(part for part in parts if isinstance(part, Attachment))
+    if files and role != "user":
+        raise invalid(f"only a user's message may have files, not a {role} message", "invalid_value", where)
+    check_count(len(files), where)
+    text = "".join(part if isinstance(part, str) else f"\n{attached(part.path)}\n" for part in parts)
+    if files:
+        text = text.strip("\n")
+    check_length(text, where)
+    return Message(role, text, attachments=files)
 
 
 def check_length(text: str, where: str) -> None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from core.config import HubSection
-from core.hub.admin import AdminApi, Administration, check_peer
+from core.config import AccessSection, AdminSection, HubSection
+from core.hub.access import ACCESS, Access
+from core.hub.admin import AdminApi, Administration
+from core.hub.admin_access import guard_admin, guard_socket
 from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
@@ -23,12 +24,15 @@ from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
 from core.hub.files import Files
 from core.hub.http_log import http_logger
+from core.hub.insight import Insight
+from core.hub.intake import Intake
 from core.hub.jail_call import JailCalls
 from core.hub.listening import Door
 from core.hub.messages import Messages
-from core.hub.middleware import answering, finish_headers
+from core.hub.middleware import PAGES, answering, finish_headers
 from core.hub.models import Models
 from core.hub.sessions import Sessions
+from core.hub.tls import Tls
 from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import Starter, Turns
 from core.metrics import Metrics
@@ -63,7 +67,12 @@ class HubParts:
     metrics: Metrics
     administration: Administration
     credentials: Keeper
+    insight: Insight
     missing: Callable[[], Sequence[str]]
+    admin: AdminSection
+    access: AccessSection
+    hub_tls: Tls | None = None
+    admin_tls: Tls | None = None
     stall_s: float = STALL_S
     keep_alive_s: float = KEEP_ALIVE_S
 
@@ -74,6 +83,7 @@ class HubServer:
     def __init__(self, parts: HubParts) -> None:
         self._parts = parts
         self.admission = Admission(parts.config, parts.metrics)
+        self._access = Access(parts.access)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._runners: list[web.AppRunner] = []
         self._doors: list[Door] = []
@@ -91,12 +101,13 @@ class HubServer:
         """
         self._lag = asyncio.create_task(self._watch_lag(), name="loop-lag")
         most = self._parts.config.max_connections
-        for name, app, sockets, most_here in (
-            ("hub", self._public_app(), public, most),
-            ("admin", self._admin_app(), admin, _MAX_ADMIN_CONNECTIONS),
-            ("command", self._command_app(), command, _MAX_ADMIN_CONNECTIONS),
+        hub_tls, admin_tls = self._parts.hub_tls, self._parts.admin_tls
+        for name, app, sockets, most_here, tls in (
+            ("hub", self._public_app(), public, most, hub_tls),
+            ("admin", self._admin_app(), admin, _MAX_ADMIN_CONNECTIONS, admin_tls),
+            ("command", self._command_app(), command, _MAX_ADMIN_CONNECTIONS, None),
         ):
-            await self._serve(name, app, sockets, most_here)
+            await self._serve(name, app, sockets, most_here, tls)
 
     async def stop(self, grace_s: float) -> None:
         """No new turns; running ones get ``grace_s`` seconds, then are cancelled; close all."""
@@ -117,12 +128,26 @@ class HubServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._lag
 
+    def describe(self) -> list[dict[str, object]]:
+        """The turns that run, for a dump of states."""
+        return self._starter.describe()
+
+    def apply(self, hub: HubSection, access: AccessSection) -> None:
+        """Use what counts at once of another configuration: bounds on turns, and who may come in."""
+        self.admission.apply(hub)
+        self._access.apply(access)
+
     def cancel_turns(self, user: str) -> int:
         """End a user's turns early; how many there were. On the loop's thread."""
         return self._starter.cancel_all(user)
 
     async def _serve(
-        self, name: str, app: web.Application, sockets: Iterable[socket.socket], most: int
+        self,
+        name: str,
+        app: web.Application,
+        sockets: Iterable[socket.socket],
+        most: int,
+        tls: Tls | None,
     ) -> None:
         runner = web.AppRunner(
             app,
@@ -139,12 +164,12 @@ class HubServer:
         )
         await runner.setup()
         self._runners.append(runner)
-        door = Door(runner, name, most)
+        door = Door(runner, name, most, tls)
         self._doors.append(door)
         for sock in sockets:
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TCP_USER_TIMEOUT_MS)
-            await door.open(sock)
+            door.open(sock)
 
     def _public_app(self) -> web.Application:
         parts = self._parts
@@ -152,13 +177,16 @@ class HubServer:
             parts.agents,
             self._starter,
             parts.metrics,
+            parts.library,
             parts.stall_s,
             parts.keep_alive_s,
         )
-        chat = Chat(parts.verifier, delivery)
-        messages = Messages(parts.verifier, delivery)
+        intake = Intake(parts.agents, parts.calls, parts.config)
+        chat = Chat(parts.verifier, delivery, intake)
+        messages = Messages(parts.verifier, delivery, intake)
         models = Models(parts.verifier, parts.agents)
         app = self._app(int(parts.config.max_body_bytes), admin=False)
+        app[PAGES] = True
         app.router.add_post("/v1/chat/completions", chat.completions)
         app.router.add_post("/v1/messages", messages.create)
         cancel = Cancel(parts.verifier, self._starter)
@@ -180,20 +208,19 @@ class HubServer:
         return (await authenticate(request, self._parts.verifier)).user
 
     def _admin_app(self) -> web.Application:
+        parts = self._parts
         app = self._app(_MAX_ADMIN_BODY_BYTES, admin=False)
+        open_paths = {"/healthz", "/readyz", *(["/metrics"] if parts.admin.open_metrics else [])}
+        app.middlewares.append(guard_admin(parts.verifier, frozenset(open_paths)))
         app.router.add_get("/metrics", self._metrics)
+        app.add_routes(AdminApi(parts.administration, parts.insight).routes("/admin/v1"))
         self._add_health(app)
         return app
 
     def _command_app(self) -> web.Application:
-        @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            check_peer(request)
-            return await handler(request)
-
         app = self._app(_MAX_ADMIN_BODY_BYTES, admin=True)
-        app.middlewares.append(guard)
-        app.add_routes(AdminApi(self._parts.administration).routes())
+        app.middlewares.append(guard_socket)
+        app.add_routes(AdminApi(self._parts.administration, self._parts.insight).routes("/v1"))
         app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
         app.add_routes(KeyApi(self._parts.credentials).routes())
         return app
@@ -202,6 +229,7 @@ class HubServer:
         app = web.Application(
             client_max_size=max_body_bytes, middlewares=[answering(self._parts.metrics, admin)]
         )
+        app[ACCESS] = self._access
         app.on_response_prepare.append(finish_headers)
         return app
 

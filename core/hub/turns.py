@@ -111,6 +111,12 @@ class Starter:
             opened.log.finish(Failure("internal", "the turn could not be started; it was logged"))
         return running
 
+    def describe(self) -> list[dict[str, object]]:
+        """Id, user and whether it is kept, of each turn that runs."""
+        return [
+            {"turn": turn.id, "user": turn.user, "kept": turn.kept} for turn in list(self._running.values())
+        ]
+
     def find(self, user: str, turn: str) -> RunningTurn | None:
         """A running turn of this user's; another user's is as one that does not exist."""
         found = self._running.get(turn)

@@ -14,7 +14,7 @@ from core.sessions.log import Behind, Finished, LogEvent, TurnLog
 from core.sessions.service import OpenTurn, SessionsService
 from core.sessions.shelf import Cursor
 from core.sessions.storage import Storage
-from core.sessions.store import SessionRow
+from core.sessions.store import Labels, SessionRow
 from core.sessions.turns import EphemeralSession, StoredSession
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Cursor",
     "EphemeralSession",
     "Finished",
+    "Labels",
     "Library",
     "LogEvent",
     "NoSuchSession",

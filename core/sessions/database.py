@@ -5,6 +5,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
+from core.kept_copy import CopyFailed, keep_copy
 from core.sessions.errors import StorageError
 from core.sessions.store import UserStore
 from core.vault.handle import UserHandle
@@ -106,6 +107,11 @@ class Database:
             )
         if version == 0 and not new and execute("SELECT 1 FROM sqlite_master").fetchone():
             raise StorageError("unavailable", f"{self.path.name} is not a database of Certosa's")
+        if 0 < version < len(MIGRATIONS):
+            try:
+                keep_copy(self.connection, self.path, version)
+            except CopyFailed as error:
+                raise StorageError("unavailable", f"{self.path.name} is not migrated: {error}") from None
         for number in range(version, len(MIGRATIONS)):
             # one transaction a step, with its version: half a migration cannot stay
             self.connection.executescript(

@@ -7,7 +7,7 @@ from core.sessions.loading import PAGE_BYTES, PAGE_MESSAGES
 from core.sessions.service import SessionsService, ask_storage
 from core.sessions.shelf import FORK_BYTES, Budget, Cursor, Found, Hit, Shelf
 from core.sessions.storage import Storage
-from core.sessions.store import Page, SessionRow, UserStore, check_session_id
+from core.sessions.store import Labels, Page, SessionRow, UserStore, check_session_id
 from core.vault.handle import UserHandle
 
 _STEPS = 24
@@ -58,6 +58,10 @@ class Library:
     async def rename(self, handle: UserHandle, session: str, title: str) -> SessionRow:
         """Give a session another title."""
         return await ask_storage(self._storage, handle, lambda store: Shelf(store).rename(session, title))
+
+    async def label(self, handle: UserHandle, session: str, labels: Labels) -> SessionRow:
+        """Keep what a session's last request said of itself."""
+        return await ask_storage(self._storage, handle, lambda store: Shelf(store).label(session, labels))
 
     async def delete(self, handle: UserHandle, session: str) -> None:
         """Delete a session. SessionBusy while a turn runs in it."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from core.sessions.errors import NoSuchSession, SessionExists, SessionTooLong
-from core.sessions.store import TITLE_CHARS, SessionMeta, SessionRow, UserStore, check_session_id
+from core.sessions.store import TITLE_CHARS, Labels, SessionMeta, SessionRow, UserStore, check_session_id
 from jail.wire.schema import Message
 
 FORK_MESSAGES = 10_000
@@ -98,10 +98,17 @@ class Shelf:
 
     def rename(self, session: str, title: str) -> SessionRow:
         """Give a session another title, of at most TITLE_CHARS; its place in the list stays."""
+        return self._describe(self.find(session)._replace(title=title[:TITLE_CHARS]))
+
+    def label(self, session: str, labels: Labels) -> SessionRow:
+        """Keep what a session's last request said of itself, instead of the one's before."""
         found = self.find(session)
-        sealed = self._handle.seal(_place(session), _encode(SessionMeta(title[:TITLE_CHARS])))
-        self._execute("UPDATE sessions SET sealed = ? WHERE id = ?", (sealed, session))
-        return found._replace(title=title[:TITLE_CHARS])
+        return found if found.labels == labels else self._describe(found._replace(labels=labels))
+
+    def _describe(self, row: SessionRow) -> SessionRow:
+        sealed = self._handle.seal(_place(row.id), _encode(SessionMeta(row.title, row.labels)))
+        self._execute("UPDATE sessions SET sealed = ? WHERE id = ?", (sealed, row.id))
+        return row
 
     def delete(self, session: str) -> None:
         """Delete a session with its messages, turns, steps and events."""
@@ -174,8 +181,8 @@ class Shelf:
 
     def _row(self, row: tuple[str, int, int, int, bytes]) -> SessionRow:
         session, created_s, updated_s, messages, sealed = row
-        title = _decode_meta(self._handle.open(_place(session), sealed)).title
-        return SessionRow(session, created_s, updated_s, messages, title)
+        meta = _decode_meta(self._handle.open(_place(session), sealed))
+        return SessionRow(session, created_s, updated_s, messages, meta.title, meta.labels)
 
 
 def expire(connection: sqlite3.Connection, before_s: int, limit: int) -> int:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import structlog
 
 from core.errors import CoreError
+from core.kept_copy import forget_copies
 from core.sessions.database import Database
 from core.sessions.errors import StorageError
 from core.sessions.retention import Retention, shard_of
@@ -297,6 +298,7 @@ class _StorageThread(threading.Thread):
         self._close(user)
         self._recovered.discard(user)
         try:
+            forget_copies(self._directory / f"{user}.db")
             for suffix in ("-wal", "-shm", ""):
                 with contextlib.suppress(FileNotFoundError):
                     (self._directory / f"{user}.db{suffix}").unlink()

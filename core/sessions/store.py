@@ -33,10 +33,18 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
+class Labels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the last request of a session said of itself: ``user`` and ``metadata`` of the two APIs."""
+
+    user: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    metadata: dict[str, str] = {}
+
+
 class SessionMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is sealed with a session's row."""
 
     title: Annotated[str, msgspec.Meta(max_length=TITLE_CHARS)] = ""
+    labels: Labels = Labels()
 
 
 class StepCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +76,7 @@ class SessionRow(NamedTuple):
     updated_s: int
     messages: int
     title: str
+    labels: Labels = Labels()
 
 
 class EventRecord(NamedTuple):

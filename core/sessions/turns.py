@@ -72,4 +72,6 @@ def message_bytes(message: Message) -> int:
     size = len(message.text.encode()) + 64
     for call in message.tool_calls:
         size += len(call.arguments.encode()) + len(call.name) + len(call.id) + 48
+    for attachment in message.attachments:
+        size += len(attachment.path.encode()) + 64
     return size

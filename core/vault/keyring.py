@@ -166,6 +166,7 @@ class Keyring:
             raise VaultRefusal(f"{error}: nothing was changed; restore the vault from a backup") from None
         self._step("committed")
         self._store.forget_log()
+        self._store.forget_copies()  # they open with the old key
         _log.info("master_key_rotated", users=len(users), credentials=credentials)
         return len(users), credentials
 

@@ -1,7 +1,9 @@
 """The vault's tables and their versions: migrated forward in one transaction, never backward."""
 
 import sqlite3
+from pathlib import Path
 
+from core.kept_copy import CopyFailed, keep_copy
 from core.vault.errors import VaultError
 
 _VERSION_1 = (
@@ -23,7 +25,17 @@ _VERSION_1 = (
     ) STRICT""",
     "CREATE INDEX tokens_by_user ON tokens (user)",
 )
-_CREDENTIALS = (
+_VERSION_2 = (
+    """CREATE TABLE admin_tokens (
+        token_id TEXT PRIMARY KEY,
+        hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+        label TEXT NOT NULL,
+        created_s INTEGER NOT NULL,
+        last_used_s INTEGER,
+        revoked_s INTEGER
+    ) STRICT""",
+)
+_VERSION_3 = (
     # NULL until the vault is opened next: a key of version 1 was derived from the master key
     "ALTER TABLE users ADD COLUMN data_key BLOB",
     """CREATE TABLE credentials (
@@ -42,27 +54,34 @@ _CREDENTIALS = (
         PRIMARY KEY (owner, name)
     ) STRICT""",
 )
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _CREDENTIALS)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 """``MIGRATIONS[n]`` leads from version n to n + 1. Only ever appended to."""
 
 
-def migrate(db: sqlite3.Connection, where: str) -> None:
-    """Bring the database to the newest version; VaultError for one newer than we know.
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Bring the database to the newest version, with a copy of an older one kept beside it.
 
     Args:
-        db: in autocommit mode.
-        where: the file's name, for the message.
+        db: in autocommit mode, on ``path``; nobody else has it open.
+
+    Raises VaultError for one newer than we know, and where the copy cannot be made.
     """
+    version = _version(db)
+    if version > len(MIGRATIONS):
+        raise VaultError(
+            f"{path}: has schema version {version}, this Certosa knows {len(MIGRATIONS)};"
+            " start the newer Certosa that made it, or restore a backup"
+        )
+    if version == len(MIGRATIONS):
+        return
+    if version:
+        try:
+            keep_copy(db, path, version)
+        except CopyFailed as error:
+            raise VaultError(f"{path}: is not migrated: {error}") from None
     db.execute("BEGIN IMMEDIATE")
     try:
         db.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL) STRICT")
-        row = db.execute("SELECT max(version) FROM schema_version").fetchone()
-        version = row[0] or 0
-        if version > len(MIGRATIONS):
-            raise VaultError(
-                f"{where}: has schema version {version}, this Certosa knows {len(MIGRATIONS)};"
-                " start the newer Certosa that made it, or restore a backup"
-            )
         for steps in MIGRATIONS[version:]:
             for statement in steps:
                 db.execute(statement)
@@ -73,3 +92,11 @@ def migrate(db: sqlite3.Connection, where: str) -> None:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+def _version(db: sqlite3.Connection) -> int:
+    """0 for a new file."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_version'").fetchone():
+        return 0
+    (version,) = db.execute("SELECT max(version) FROM schema_version").fetchone()
+    return int(version or 0)

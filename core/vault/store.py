@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from core.kept_copy import forget_copies
 from core.vault.credential_store import CredentialStore
 from core.vault.errors import VaultError
 from core.vault.files import create_private, open_private
@@ -43,6 +44,7 @@ class VaultStore:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         _prepare_file(path)
         self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
@@ -53,7 +55,7 @@ class VaultStore:
             self._db.execute("PRAGMA secure_delete = ON")
             if self._db.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise VaultError(f"{path}: is damaged; restore it from a backup")
-            migrate(self._db, str(path))
+            migrate(self._db, path)
             # where a removal was cut short by a crash, the log still has what it forgot
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
@@ -62,7 +64,6 @@ class VaultStore:
         except VaultError:
             self._db.close()
             raise
-
         self.credentials = CredentialStore(self._db)
 
     def close(self) -> None:
@@ -104,17 +105,22 @@ class VaultStore:
         """Keep a wrapped data key in place of what was there."""
         self._db.execute("UPDATE users SET data_key = ? WHERE user = ?", (data_key, user))
 
+    def forget_copies(self) -> None:
+        """Delete the copies of older versions. Raises OSError."""
+        forget_copies(self._path)
+
     def forget_log(self) -> None:
         """Empty the write-ahead log: what was replaced is gone from the files."""
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def remove_user(self, user: str) -> None:
-        """Forget a user, the salt, all tokens and credentials, in the database and in its log."""
+        """Forget a user, salt, tokens and credentials: in the database, its log, copies of old versions."""
         with self.transaction():
             self._db.execute("DELETE FROM users WHERE user = ?", (user,))
             self._db.execute("DELETE FROM credentials WHERE owner = ?", (user,))
             self._db.execute("DELETE FROM credential_versions WHERE owner = ?", (user,))
         self.forget_log()
+        forget_copies(self._path)
 
     def has_user(self, user: str) -> bool:
         """Whether there is such a user."""
@@ -140,12 +146,42 @@ class VaultStore:
         )
 
     def revoke_token(self, token_id: str, now_s: int) -> bool:
-        """Returns whether there was such a token, not revoked yet."""
-        done = self._db.execute(
-            "UPDATE tokens SET revoked_s = ? WHERE token_id = ? AND revoked_s IS NULL",
-            (now_s, token_id),
+        """Returns whether there was such a token, a user's or an administrator's, not revoked yet."""
+        with self.transaction():
+            done = [
+                self._db.execute(
+                    f"UPDATE {table} SET revoked_s = ? WHERE token_id = ? AND revoked_s IS NULL",  # noqa: S608
+                    (now_s, token_id),
+                ).rowcount
+                for table in ("tokens", "admin_tokens")
+            ]
+        return any(done)
+
+    def add_admin_token(self, token_id: str, hash_: bytes, label: str, now_s: int) -> None:
+        """Keep the hash of an administrator's token."""
+        self._db.execute(
+            "INSERT INTO admin_tokens (token_id, hash, label, created_s) VALUES (?, ?, ?, ?)",
+            (token_id, hash_, label, now_s),
         )
-        return done.rowcount == 1
+
+    def admin_tokens(self) -> list[TokenRow]:
+        """Administrators' tokens that are not revoked; their ``user`` is empty."""
+        rows = self._db.execute(
+            "SELECT token_id, '', label, created_s, last_used_s FROM admin_tokens"
+            " WHERE revoked_s IS NULL ORDER BY created_s, token_id"
+        )
+        return [TokenRow(*row) for row in rows]
+
+    def ever_had_admin_token(self) -> bool:
+        """Whether there ever was one, revoked or not."""
+        return self._db.execute("SELECT 1 FROM admin_tokens LIMIT 1").fetchone() is not None
+
+    def admin_claim(self, hash_: bytes) -> tuple[str, bytes] | None:
+        """Id and hash of an administrator's token that is not revoked."""
+        row = self._db.execute(
+            "SELECT token_id, hash FROM admin_tokens WHERE hash = ? AND revoked_s IS NULL", (hash_,)
+        ).fetchone()
+        return (row[0], row[1]) if row else None
 
     def tokens(self, user: str, limit: int) -> list[TokenRow]:
         """At most ``limit`` tokens that are not revoked; of everybody where ``user`` is empty."""
@@ -168,8 +204,10 @@ class VaultStore:
 
     def note_used(self, used: Iterable[tuple[str, int]]) -> None:
         """Record when tokens (by id) were last used, in one transaction."""
+        rows = list(used)
         with self.transaction():
-            self._db.executemany("UPDATE tokens SET last_used_s = ?2 WHERE token_id = ?1", list(used))
+            self._db.executemany("UPDATE tokens SET last_used_s = ?2 WHERE token_id = ?1", rows)
+            self._db.executemany("UPDATE admin_tokens SET last_used_s = ?2 WHERE token_id = ?1", rows)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

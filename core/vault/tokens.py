@@ -1,18 +1,21 @@
-"""Tokens of users: how one is made, recognised and hashed.
+"""Tokens: how one is made, recognised and hashed.
 
-``cts_``, the token's id (10 characters, 50 bits) and its secret (52 characters, 256 bits), in
-lower-case base32 without padding. The id is public; the whole token is kept only as SHA-256:
-with 256 random bits there is nothing to guess, so no slow hash is needed.
+``cts_`` for a user's or ``cta_`` for an administrator's, the token's id (10 characters, 50 bits) and
+its secret (52 characters, 256 bits), in lower-case base32 without padding. The id is public; the whole
+token is kept only as SHA-256: with 256 random bits there is nothing to guess, so no slow hash is needed.
 """
 
 import base64
 import hashlib
 import re
 import secrets
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 _ID_CHARACTERS = 10
-_TOKEN = re.compile(r"cts_([a-z2-7]{10})[a-z2-7]{52}", re.ASCII)
+_TOKEN = re.compile(r"(cts|cta)_([a-z2-7]{10})[a-z2-7]{52}", re.ASCII)
+
+Kind = Literal["user", "admin"]
+_PREFIXES: dict[Kind, str] = {"user": "cts", "admin": "cta"}
 
 
 class FreshToken(NamedTuple):
@@ -26,10 +29,10 @@ class FreshToken(NamedTuple):
         return f"FreshToken({self.token_id!r})"
 
 
-def make_token() -> FreshToken:
+def make_token(kind: Kind = "user") -> FreshToken:
     """A new token from the system's randomness."""
     token_id = _base32(secrets.token_bytes(7))[:_ID_CHARACTERS]
-    token = f"cts_{token_id}{_base32(secrets.token_bytes(32))}"
+    token = f"{_PREFIXES[kind]}_{token_id}{_base32(secrets.token_bytes(32))}"
     return FreshToken(token_id, token, hash_token(token))
 
 
@@ -38,9 +41,16 @@ def hash_token(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def is_token(text: str) -> bool:
-    """Whether ``text`` has a token's form."""
-    return _TOKEN.fullmatch(text) is not None
+def is_token(text: str, kind: Kind = "user") -> bool:
+    """Whether ``text`` has the form of such a token."""
+    found = _TOKEN.fullmatch(text)
+    return found is not None and found[1] == _PREFIXES[kind]
+
+
+def public_id(text: str) -> str | None:
+    """The id in what has a token's form, of either kind; None for anything else. No secret."""
+    found = _TOKEN.fullmatch(text)
+    return found[2] if found else None
 
 
 def _base32(data: bytes) -> str:

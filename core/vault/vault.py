@@ -4,6 +4,7 @@ import fcntl
 import hmac
 import os
 import re
+import sqlite3
 from collections.abc import Callable
 from functools import singledispatchmethod
 from io import FileIO
@@ -11,11 +12,16 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
+import structlog
+
 from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
 from core.egress.messages import (
     AddUser,
+    AdminVerified,
     HandleMinted,
+    ListAdminTokens,
     ListTokens,
+    NewAdminToken,
     NewToken,
     Ok,
     Refused,
@@ -24,7 +30,9 @@ from core.egress.messages import (
     SetUserDisabled,
     TokenInfo,
     TokenMade,
+    TokenRejected,
     Tokens,
+    VerifyAdminToken,
     VerifyToken,
 )
 from core.vault.cabinet import Credential
@@ -34,20 +42,23 @@ from core.vault.key_source import KeyFile, KeySource
 from core.vault.keyring import Keyring
 from core.vault.keys import SALT_BYTES
 from core.vault.store import VaultStore
-from core.vault.tokens import hash_token, is_token, make_token
+from core.vault.tokens import FreshToken, hash_token, is_token, make_token
 
 Question = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-    | CredentialQuestion
+    | NewAdminToken | ListAdminTokens | VerifyAdminToken | CredentialQuestion
 )  # fmt: skip
-Answer = Ok | Refused | HandleMinted | TokenMade | Tokens | CredentialAnswer
+Answer = (
+    Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | CredentialAnswer
+)  # fmt: skip
 
 _USER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _MAX_LABEL = 64
 _MAX_TOKENS_PER_USER = 256
+_MAX_ADMIN_TOKENS = 64
 _MAX_LISTED = 8_000  # stays below the link's largest message with the longest labels
+_log = structlog.get_logger(__name__)
 _USED_FLUSH_S = 60.0  # a token's last use is written at most this often, not at every request
-_BAD_TOKEN = "this token is not valid: it is unknown, revoked, or its user is disabled"  # noqa: S105
 
 
 class Vault:
@@ -152,8 +163,7 @@ class Vault:
 
     @_answer.register
     def _new_token(self, ask: NewToken) -> Answer:
-        if len(ask.label) > _MAX_LABEL or not ask.label.isprintable():
-            raise VaultRefusal(f"a label is at most {_MAX_LABEL} printable characters")
+        _check_label(ask.label)
         if not self._store.has_user(ask.user):
             raise VaultRefusal("no such user")
         if self._store.count_tokens(ask.user) >= _MAX_TOKENS_PER_USER:
@@ -184,24 +194,73 @@ class Vault:
         claim = self._store.claim(hash_)
         same = hmac.compare_digest(claim.hash if claim else bytes(32), hash_)
         if claim is None or not (same and claim.valid and is_token(ask.token)):
-            raise VaultRefusal(_BAD_TOKEN)
-        self._used[claim.token_id] = int(self._wall_s())
-        self._flush_if_due()
+            return TokenRejected(ask.id)
+        self._note_use(claim.token_id)
         return HandleMinted(ask.id, claim.user, self._keys.data_key(claim.user, claim.salt, claim.data_key))
 
+    @_answer.register
+    def _new_admin_token(self, ask: NewAdminToken) -> Answer:
+        _check_label(ask.label)
+        if len(self._store.admin_tokens()) >= _MAX_ADMIN_TOKENS:
+            raise VaultRefusal(f"there are at most {_MAX_ADMIN_TOKENS} tokens of administrators; revoke some")
+        fresh = self._make_admin_token(ask.label)
+        return TokenMade(ask.id, fresh.token_id, fresh.token)
+
+    @_answer.register
+    def _list_admin_tokens(self, ask: ListAdminTokens) -> Answer:
+        self._flush_used()
+        return Tokens(ask.id, tuple(TokenInfo(*row) for row in self._store.admin_tokens()))
+
+    @_answer.register
+    def _verify_admin_token(self, ask: VerifyAdminToken) -> Answer:
+        hash_ = hash_token(ask.token)
+        found = self._store.admin_claim(hash_)
+        same = hmac.compare_digest(found[1] if found else bytes(32), hash_)
+        if found is None or not (same and is_token(ask.token, "admin")):
+            return TokenRejected(ask.id)
+        self._note_use(found[0])
+        return AdminVerified(ask.id, found[0])
+
+    def first_admin_token(self) -> FreshToken | None:
+        """An administrator's token where there never was one; to be shown once, here and now.
+
+        Raises sqlite3.Error.
+        """
+        return None if self._store.ever_had_admin_token() else self._make_admin_token("first start")
+
+    def _make_admin_token(self, label: str) -> FreshToken:
+        fresh = make_token("admin")
+        self._store.add_admin_token(fresh.token_id, fresh.hash, label, int(self._wall_s()))
+        return fresh
+
+    def _note_use(self, token_id: str) -> None:
+        self._used[token_id] = int(self._wall_s())
+        self._flush_if_due()
+
     def _flush_if_due(self) -> None:
-        if self._clock_s() >= self._flush_at_s:
+        if self._clock_s() < self._flush_at_s:
+            return
+        try:
             self._flush_used()
+        except sqlite3.Error as error:
+            # a full disk must not make good tokens fail: who they are is known all the same
+            _log.warning("token_use_not_stored", error=type(error).__name__)
 
     def _flush_used(self) -> None:
-        used, self._used = self._used, {}
-        credentials, self._used_credentials = self._used_credentials, {}
         self._flush_at_s = self._clock_s() + _USED_FLUSH_S
-        if used:
-            self._store.note_used(used.items())
-        if credentials:
-            with self._store.transaction():
-                self._store.credentials.note_used((*key, used_s) for key, used_s in credentials.items())
+        if self._used:
+            self._store.note_used(self._used.items())
+            self._used.clear()
+        if self._used_credentials:
+            self._store.credentials.note_used(
+                (owner, name, used_s) for (owner, name), used_s in self._used_credentials.items()
+            )
+            self._used_credentials.clear()
+
+
+def _check_label(label: str) -> None:
+    if len(label) > _MAX_LABEL or not label.isprintable():
+        raise VaultRefusal(f"a label is at most {_MAX_LABEL} printable characters")
 
 
 def _lock(directory: Path) -> FileIO:

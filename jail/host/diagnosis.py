@@ -7,9 +7,10 @@ import os
 from dataclasses import replace
 from typing import Final
 
+from jail.host.executing import Jail
 from jail.host.explain import explain
 from jail.host.launcher import ExecStarter, JailSpec
-from jail.host.running import Jail, Phase
+from jail.host.running import Phase
 
 _MAX_TEXT_BYTES: Final = 4_096
 _COMMAND: Final = ("/usr/bin/true",)

@@ -80,7 +80,7 @@ class DoctorConfig:
     limits: Limits = field(default_factory=Limits)
     secrets: tuple[Path, ...] = ()
     app: Path | None = None
-    start: Start = "exec"
+    start: Start = "fork"
 
 
 def run_doctor(config: DoctorConfig) -> Report:

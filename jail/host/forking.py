@@ -57,7 +57,9 @@ class ForkStarter:
         began = time.monotonic()
         request = BuildJail(
             bwrap=self._bwrap,
-            args=args_bytes(arguments(spec.profile, JailFds())),
+            # a signal at the wrong moment leaves a child of bwrap's that waits for ever; without one
+            # bwrap goes on, finds every descriptor of its maker's closed, and ends
+            args=args_bytes(arguments(spec.profile, JailFds(), die_with_parent=False)),
             seccomp=self.plain.filter,
             uid=identity.uid if identity else -1,
             gid=identity.gid if identity else -1,
@@ -115,6 +117,7 @@ class ForkedJail:
         self.spawn_s = 0.0
         self.how = ""
         self.why = ""
+        self.group: tuple[int, int] | None = None
         self.init_pidfd: int | None = None
         self._ask, self._request = ask, request
         self._listener: socket.socket | None = listener  # for a second try

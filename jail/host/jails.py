@@ -56,7 +56,13 @@ class _Entry:
 
 
 class Jails:
-    """The table of jails. ``idle`` is called whenever the last one has gone."""
+    """The table of jails.
+
+    Args:
+        guard, guard_group: whoever outlives us has to know of this process, by its pidfd; of this group,
+            by a pidfd of its leader and itself (:mod:`jail.host.group`).
+        idle: called whenever the last one has gone.
+    """
 
     def __init__(
         self,
@@ -65,11 +71,13 @@ class Jails:
         plan: JailPlan,
         send: Send,
         guard: Callable[[int], None],
+        guard_group: Callable[[tuple[int, int]], None],
         observe: Observe,
         idle: Callable[[], None],
     ) -> None:
         self._loop, self._starter, self._plan = loop, starter, plan
-        self._send, self._guard, self._observe, self._idle = send, guard, observe, idle
+        self._send, self._observe, self._idle = send, observe, idle
+        self._guard, self._guard_group = guard, guard_group
         self._waiting: deque[StartJail] = deque()
         self._entries: dict[int, _Entry] = {}
         self._by_pid: dict[int, int] = {}
@@ -82,6 +90,21 @@ class Jails:
         """Whose jails are alive or waited for."""
         requests = [entry.request for entry in self._entries.values()]
         return {request.user for request in (*requests, *self._waiting)}
+
+    def describe(self) -> list[dict[str, object]]:
+        """Each jail's life, user and phase, those that wait to be started too."""
+        found: list[dict[str, object]] = [
+            {
+                "life": life,
+                "user": entry.request.user,
+                "phase": entry.jail.phase.name.lower(),
+                "pids": list(entry.jail.pids),
+                "killed": entry.killed,
+            }
+            for life, entry in self._entries.items()
+        ]
+        found += [{"life": r.life, "user": r.user, "phase": "waiting"} for r in self._waiting]
+        return found
 
     def start(self, request: StartJail) -> None:
         """Start a jail, now or when fewer are starting. Raises HostError for a life in use."""
@@ -122,6 +145,11 @@ class Jails:
         found = (entry.jail.init_pidfd for entry in self._entries.values())
         return [fd for fd in found if fd is not None]
 
+    def groups(self) -> list[tuple[int, int]]:
+        """The process groups that jails were started in, as ``guard_group`` was told."""
+        found = (entry.jail.group for entry in self._entries.values())
+        return [group for group in found if group is not None]
+
     def reaped(self, pid: int, status: int) -> bool:
         """A child was waited for; whether it was one of ours."""
         life = self._by_pid.pop(pid, None)
@@ -149,6 +177,8 @@ class Jails:
         life = entry.request.life
         self._entries[life] = entry
         entry.timer = self._loop.later(_STUCK_S, lambda: self._kill(entry))
+        if entry.jail.group is not None:
+            self._guard_group(entry.jail.group)
         self._watch(entry)
 
     def _watch(self, entry: _Entry) -> None:

@@ -8,15 +8,17 @@ import os
 import resource
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from jail.host.executing import Ends, Jail
+from jail.host.handover import Handover
 from jail.host.messages import HostError
 from jail.host.process import Identity, Program, start
-from jail.host.profile import JailFds, Limits, Profile, args_bytes, arguments
-from jail.host.running import Jail, RunningJail
+from jail.host.profile import COMMAND_LINE, JailFds, Limits, Profile, args_bytes, arguments
+from jail.host.running import RunningJail, read_too
 from jail.host.seccomp import filter_program
 from jail.host.syscalls import Machine
 
@@ -95,35 +97,42 @@ class ExecStarter:
         """See :class:`Starter`. ``error_fd`` is for commands that are ours alone."""
         identity = self.uids.identity(spec.host_uid)
         began = time.monotonic()
-        given: list[int] = []
-        edge: socket.socket | None = None
-        status, status_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        gate_end, gate = os.pipe2(os.O_CLOEXEC)
-        given += [status_end, gate_end]
-        try:
-            listener, edge = self._edges.pair()
-            given.insert(0, listener.detach())
-            args = args_bytes(arguments(spec.profile, JailFds()))
-            given[1:1] = [_memory("args", args), _memory("seccomp", self.filter)]
-            pid = start(
-                Program(
-                    argv=(self._bwrap, "--args", str(JailFds().args), "--", *spec.profile.program),
-                    fds=tuple(given),
-                    identity=identity,
-                    limits=rlimits(spec.profile.limits),
-                    error_fd=error_fd,
+        args = args_bytes(arguments(spec.profile, JailFds()))
+        with ExitStack() as given, ExitStack() as ours:
+            try:
+                ends, fds = self._make_ends(args, given, ours)
+                pid = start(
+                    Program(
+                        argv=(self._bwrap, *COMMAND_LINE, "--", *spec.profile.program),
+                        fds=fds,
+                        identity=identity,
+                        limits=rlimits(spec.profile.limits),
+                        error_fd=error_fd,
+                    )
                 )
-            )
-        except (HostError, OSError) as error:
-            os.close(status)
-            os.close(gate)
-            if edge is not None:
-                edge.close()
-            raise HostError(f"a jail could not be started: {error}") from None
-        finally:
-            for fd in given:
-                os.close(fd)
-        return Jail(pid, status, gate, edge, spec.profile.limits, identity, began)
+            except (HostError, OSError) as error:
+                raise HostError(f"a jail could not be started: {error}") from None
+            ours.pop_all()
+        return Jail(pid, ends, spec.profile.limits, identity, began)
+
+    def _make_ends(self, args: bytes, given: ExitStack, ours: ExitStack) -> tuple[Ends, tuple[int, ...]]:
+        """Both ends of all that bwrap is given; its own in the order of :class:`JailFds`."""
+        listener, edge = self._edges.pair()
+        given.callback(listener.close)
+        ours.callback(edge.close)
+        handovers = Handover(args), Handover(self.filter)
+        for handover in handovers:
+            given.callback(os.close, handover.fd)
+            ours.callback(handover.close)
+        status, once = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        ours.callback(os.close, status)
+        status_end = read_too(once)
+        given.callback(os.close, status_end)
+        gate_end, gate = os.pipe2(os.O_CLOEXEC)
+        ours.callback(os.close, gate)
+        given.callback(os.close, gate_end)
+        fds = (listener.fileno(), *(handover.fd for handover in handovers), status_end, gate_end)
+        return Ends(*handovers, status, gate, edge), fds
 
     def reaped(self, _pid: int) -> bool:
         """See :class:`Starter`: bwrap starts itself."""
@@ -170,13 +179,6 @@ class Edges:
             os.close(directory)
         edge.setblocking(False)
         return listener, edge
-
-
-def _memory(name: str, data: bytes) -> int:
-    fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def rlimits(limits: Limits) -> tuple[tuple[int, int], ...]:

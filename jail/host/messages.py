@@ -103,8 +103,19 @@ class CoreReady(_Message, frozen=True):
     """Core serves: its listeners accept."""
 
 
+class Handed(_Message, frozen=True):
+    """A descriptor to use after the next Reload, by its flag at the start ("config"); it comes along."""
+
+    name: str
+
+
+class Reload(_Message, frozen=True):
+    """Use what was handed over since the last one; all of it was checked."""
+
+
 FromCore = StartJail | KillJail | PrepareUser | RemoveUser | CoreReady
-ToCore = JailStarted | JailFailed | JailExited | UserReady | EgressLink | Shutdown
+ToCore = JailStarted | JailFailed | JailExited | UserReady | EgressLink | Shutdown | Handed | Reload
+ToEgress = Handed | Reload
 
 
 def send_message(sock: socket.socket, message: msgspec.Struct, fd: int | None = None) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from jail.host.guard import Guard
 from jail.host.messages import HostError
 from jail.host.running import Phase, RunningJail
 
@@ -31,8 +32,10 @@ def follow(
     readers = dict(readers or {})
     deadline = time.monotonic() + timeout_s
     timed_out = False
+    guard = _OneGuard()
     try:
         while jail.phase is not Phase.ENDED:
+            guard.look_at(jail)
             if time.monotonic() >= deadline:
                 if timed_out:
                     raise HostError("a jail could not be ended")
@@ -47,6 +50,7 @@ def follow(
                 pass
     finally:
         jail.close()
+        guard.close()
     if timed_out:
         raise HostError(f"the jail was still running after {timeout_s:g} s")
     return jail.how
@@ -55,9 +59,11 @@ def follow(
 def advance(jail: RunningJail, wait_s: float, readers: dict[int, Callable[[], bool]] | None = None) -> None:
     """Wait for one event of a jail's, at most ``wait_s`` seconds, and act on it; reaps its children.
 
-    A reader that returns False is taken out of ``readers``.
+    What is known of the jail is let go on first: whoever guards it has to know of that already. A reader
+    that returns False is taken out of ``readers``.
     """
     readers = readers if readers is not None else {}
+    jail.release()
     poll = select.poll()
     for fd in (*jail.fds, *readers):
         poll.register(fd, _POLL_EVENTS)
@@ -78,7 +84,32 @@ def advance(jail: RunningJail, wait_s: float, readers: dict[int, Callable[[], bo
             if found:
                 jail.reaped(found, status)
     jail.step()
-    jail.release()
+
+
+class _OneGuard:
+    """A guard for one jail: should we be killed, it ends the jail."""
+
+    def __init__(self) -> None:
+        self._guard = Guard()
+        self._group: tuple[int, int] | None = None
+        self._init: int | None = None
+
+    def look_at(self, jail: RunningJail) -> None:
+        """Tell it what is new; the jail ends if it cannot be told."""
+        took = True
+        if jail.group is not None and self._group is None:
+            self._group = jail.group
+            took = self._guard.watch_groups([jail.group])
+        if jail.init_pidfd is not None and self._init is None:
+            self._init = jail.init_pidfd
+            took = self._guard.watch([jail.init_pidfd]) and took
+        if not took:
+            jail.kill_hard()
+
+    def close(self) -> None:
+        """End it, and reap it."""
+        self._guard.close()
+        os.waitpid(self._guard.pid, 0)
 
 
 def _open(pid: int) -> int | None:

@@ -43,6 +43,10 @@ class JailFds:
     gate: int = 7
 
 
+COMMAND_LINE: Final = ("--disable-userns", "--args", str(JailFds().args))
+"""bwrap's own options; it refuses these alone, should nothing come by ``--args``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """A jail's limits: rlimits of every process in it, and the sizes of its tmpfs in bytes."""
@@ -98,13 +102,18 @@ def user_paths(data_dir: Path, user: str) -> UserPaths:
     return UserPaths(root, root / "home", root / "agents")
 
 
-def arguments(profile: Profile, fds: JailFds | None = None) -> list[str]:
+def arguments(profile: Profile, fds: JailFds | None = None, *, die_with_parent: bool = True) -> list[str]:
     """bwrap's options for a profile, without the command; ``fds`` None leaves all of them out."""
     return [
         *_namespaces(),
+        *(("--die-with-parent",) if die_with_parent else ()),
         *_environment(),
         *_file_system(profile),
         *(_descriptors(fds) if fds is not None else ()),
+        # with --disable-userns no process of the jail can make a namespace in which it would have
+        # capabilities; it needs this, which is the last, so that bwrap refuses a part of the arguments
+        "--disable-userns",
+        "--unshare-user",
     ]
 
 
@@ -117,15 +126,11 @@ def args_bytes(args: Sequence[str]) -> bytes:
 
 def _namespaces() -> list[str]:
     return [
-        # an explicit --unshare-user is what --disable-userns needs; with it no process of the jail
-        # can make a namespace in which it would have capabilities
-        "--unshare-user", "--disable-userns",
         "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
         "--uid", str(JAIL_ID), "--gid", str(JAIL_ID), "--hostname", "jail",
         "--cap-drop", "ALL",
         # bwrap's own pid 1 would be of the same uid, without a filter, and writable through /proc
         "--as-pid-1",
-        "--die-with-parent",
         "--new-session",  # without it TIOCSTI types into the outer terminal
     ]  # fmt: skip
 

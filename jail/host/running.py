@@ -1,33 +1,15 @@
-"""One jail from its start to its end, followed without waiting: the caller owns the loop.
-
-    STARTING --bwrap named pid 1, limits are set, the gate is opened--> (bwrap builds the jail)
-             --the gate's byte is taken: all is mounted, the command is next--> RUNNING
-    STARTING or RUNNING --bwrap reaped and pid 1 gone--> ENDED
-
-``--json-status-fd`` names the jail's pid 1 before it is released; the ``--block-fd`` gate is the last
-that bwrap reads before the filter and exec. What comes out of either is bwrap's alone, the jail
-never holds them.
-"""
+"""One jail from its start to its end, however it is started; and what pipes and /proc say of bwrap."""
 
 import array
 import enum
 import fcntl
-import json
 import os
-import resource
 import select
-import signal
 import socket
 import termios
-import time
-from contextlib import suppress
 from typing import Final, Protocol
 
-from jail.host.process import Identity
-from jail.host.profile import Limits
-
-_MAX_STATUS_BYTES: Final = 8_192
-_GATE_BYTE: Final = b"\n"
+MAX_STATUS_BYTES: Final = 8_192
 
 
 class Phase(enum.Enum):
@@ -47,6 +29,11 @@ class RunningJail(Protocol):
     @property
     def phase(self) -> Phase:
         """Where it stands now."""
+        ...
+
+    @property
+    def group(self) -> tuple[int, int] | None:
+        """The process group it is started in: a pidfd of its leader, and :func:`jail.host.group.group_of`."""
         ...
 
     why: str
@@ -87,7 +74,10 @@ class RunningJail(Protocol):
         ...
 
     def release(self) -> None:
-        """Let pid 1, once known, go on: whoever has to know of it does. May be called at any time."""
+        """Let what is known now go on: the group, pid 1. Whoever has to know of it does.
+
+        May be called at any time; has to be once at the beginning.
+        """
         ...
 
     def reaped(self, pid: int, status: int) -> None:
@@ -107,149 +97,16 @@ class RunningJail(Protocol):
         ...
 
 
-class Jail:
-    """A jail started by :class:`ExecStarter`; see :class:`RunningJail`."""
+def read_too(end: int) -> int:
+    """Reopen a pipe's writing end for both ways, and close it.
 
-    def __init__(
-        self,
-        pid: int,
-        status: int,
-        gate: int,
-        edge: socket.socket,
-        limits: Limits,
-        identity: Identity | None,
-        began: float,
-    ) -> None:
-        self.edge = edge
-        self.phase = Phase.STARTING
-        self.spawn_s = 0.0
-        self.how = ""
-        self.why = ""
-        self.init_pidfd: int | None = None
-        self._began = began
-        self._limits = limits
-        self._identity = identity
-        self._bwrap: int | None = pid
-        self._init = 0
-        self._status: int | None = status
-        self._gate: int | None = gate
-        self._text = b""
-        self._released = False
-        self._doomed = False
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """bwrap, and the jail's pid 1: ours to reap should bwrap die before it."""
-        return tuple(pid for pid in (self._bwrap, self._init) if pid)
-
-    @property
-    def init_pid(self) -> int:
-        """See :class:`RunningJail`."""
-        return self._init
-
-    @property
-    def bwrap_pid(self) -> int | None:
-        """bwrap itself, until it was reaped."""
-        return self._bwrap
-
-    @property
-    def fds(self) -> tuple[int, ...]:
-        """See :class:`RunningJail`; changes with every step."""
-        gate = self._gate if self._init else None
-        return tuple(fd for fd in (self._status, gate, self.init_pidfd) if fd is not None)
-
-    def release(self) -> None:
-        """See :class:`RunningJail`."""
-        if self._init and not self._released and not self._doomed and self._gate is not None:
-            # where it died before the gate its end follows: an empty pipe must not look passed
-            with suppress(BrokenPipeError):
-                os.write(self._gate, _GATE_BYTE)
-                self._released = True
-
-    def step(self) -> None:
-        """See :class:`RunningJail`."""
-        self._read_status()
-        self._look_at_gate()
-        self._look_at_end()
-
-    def reaped(self, pid: int, status: int) -> None:
-        """See :class:`RunningJail`."""
-        if pid != self._bwrap:
-            return
-        self._bwrap = None
-        code = os.waitstatus_to_exitcode(status)
-        self.how = f"exit {code}" if code >= 0 else f"signal {-code}"
-        self.step()
-        self.kill()  # pid 1 may have outlived a bwrap that was killed
-
-    def kill(self) -> None:
-        """See :class:`RunningJail`. Before bwrap named its child, the kill waits for that."""
-        self._doomed = True
-        if self.init_pidfd is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.init_pidfd, signal.SIGKILL)
-
-    def kill_hard(self) -> None:
-        """See :class:`RunningJail`: end bwrap itself; it is a child not yet reaped, so the pid is its own."""
-        self.kill()
-        if self._bwrap is not None:
-            os.kill(self._bwrap, signal.SIGKILL)
-
-    def close(self) -> None:
-        """See :class:`RunningJail`."""
-        self.edge.close()
-        for fd in (self._status, self._gate, self.init_pidfd):
-            if fd is not None:
-                os.close(fd)
-        self._status = self._gate = self.init_pidfd = None
-
-    def _read_status(self) -> None:
-        if self._status is None:
-            return
-        try:
-            data = os.read(self._status, _MAX_STATUS_BYTES)
-        except BlockingIOError:
-            return
-        self._text = (self._text + data)[:_MAX_STATUS_BYTES]
-        if not data:
-            os.close(self._status)
-            self._status = None
-        if not self._init and b"\n" in self._text:
-            self._on_init()
-
-    def _on_init(self) -> None:
-        """Take hold of pid 1, limit it, and open the gate; whatever fails ends the jail."""
-        try:
-            pid = int(json.loads(self._text.split(b"\n", 1)[0])["child-pid"])
-            fd = os.pidfd_open(pid)
-            # the number is bwrap's child as long as bwrap says so: a pid could have been used again
-            if self._bwrap is None or parent_of(pid) != self._bwrap:
-                os.close(fd)
-                return
-            self._init, self.init_pidfd = pid, fd
-            _limit_processes(pid, self._limits.processes, self._identity)
-        except (OSError, ValueError, KeyError, TypeError):
-            self._doomed = True
-            if self._bwrap is not None:
-                os.kill(self._bwrap, signal.SIGKILL)
-        if self._doomed:
-            self.kill()
-
-    def _look_at_gate(self) -> None:
-        if self._gate is None or not self._init or not _broken(self._gate):
-            return
-        taken = self._released and gate_is_taken(self._gate)
-        os.close(self._gate)
-        self._gate = None
-        if taken and not self._doomed and self.phase is Phase.STARTING:
-            self.phase = Phase.RUNNING
-            self.spawn_s = time.monotonic() - self._began
-
-    def _look_at_end(self) -> None:
-        if self._bwrap is not None:
-            return
-        if self.init_pidfd is None or readable(self.init_pidfd):
-            self.phase = Phase.ENDED
+    bwrap then reads its own status too. Otherwise, were we killed, the signal for a pipe without readers
+    would end it before it has released its child, which then waits for that for ever.
+    """
+    try:
+        return os.open(f"/proc/self/fd/{end}", os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(end)
 
 
 def gate_is_taken(gate: int) -> bool:
@@ -259,28 +116,11 @@ def gate_is_taken(gate: int) -> bool:
     return left[0] == 0
 
 
-def _limit_processes(pid: int, count: int, identity: Identity | None) -> None:
-    """Set RLIMIT_NPROC of a jail's pid 1, so that it counts the jail's processes, not the host's.
-
-    prlimit(2) wants our real ids to be the target's, or CAP_SYS_RESOURCE, which root in a
-    container rarely has. The effective ids, and with them all privileges, stay as they are.
-    """
-    mine = Identity(os.getuid(), os.getgid())
-    theirs = identity or mine
-    try:
-        os.setresgid(theirs.gid, -1, -1)
-        os.setresuid(theirs.uid, -1, -1)
-        resource.prlimit(pid, resource.RLIMIT_NPROC, (count, count))
-    finally:
-        os.setresuid(mine.uid, -1, -1)
-        os.setresgid(mine.gid, -1, -1)
-
-
 def parent_of(pid: int) -> int:
     """A process's parent; OSError for one that is gone."""
     fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return int(os.read(fd, _MAX_STATUS_BYTES).rpartition(b")")[2].split()[1])
+        return int(os.read(fd, MAX_STATUS_BYTES).rpartition(b")")[2].split()[1])
     finally:
         os.close(fd)
 
@@ -292,7 +132,8 @@ def _events(fd: int, wanted: int) -> int:
     return found[0][1] if found else 0
 
 
-def _broken(fd: int) -> bool:
+def broken(fd: int) -> bool:
+    """Whether a pipe's other end is closed, asked of a writing end."""
     return bool(_events(fd, 0) & select.POLLERR)
 
 

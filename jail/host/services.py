@@ -2,9 +2,9 @@
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from jail.host.loop import Loop, Timer
@@ -41,6 +41,7 @@ class ServiceProcess:
         self._loop = loop
         self._guard = guard
         self.spec = spec
+        self._mine: tuple[int, ...] = ()
         self.policy = RestartPolicy()
         self.pid: int | None = None
         self.pidfd: int | None = None
@@ -79,6 +80,24 @@ class ServiceProcess:
         elif self.pid is not None:
             self._signal(signal.SIGTERM)
             self._timer = self._loop.later(term_s, lambda: self._signal(signal.SIGKILL))
+
+    def use(self, fds: Mapping[str, int], replaceable: Collection[str]) -> None:
+        """Start it with these from now on, which are taken over, instead of all that are ``replaceable``."""
+        old, self._mine = self._mine, tuple(fds.values())
+        kept = {name: fd for name, fd in self.spec.fds.items() if name not in replaceable}
+        self.spec = replace(self.spec, fds={**kept, **fds})
+        for fd in old:
+            os.close(fd)
+
+    def forget(self) -> None:
+        """Close what was taken over."""
+        for fd in self._mine:
+            os.close(fd)
+        self._mine = ()
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        self._signal(number)
 
     def reaped(self, pid: int) -> bool:
         """Whether the child that was waited for is this one, which then runs no more."""

@@ -13,6 +13,7 @@ import fcntl
 import os
 import signal
 import socket
+import termios
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 from jail.host.children import end_children
 from jail.host.control import Control
+from jail.host.dumping import Dump
 from jail.host.guard import Guard
 from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
@@ -30,18 +32,22 @@ from jail.host.messages import (
     CoreReady,
     EgressLink,
     FromCore,
+    Handed,
     HostError,
     JailFailed,
     KillJail,
     PrepareUser,
+    Reload,
     RemoveUser,
     Shutdown,
     StartJail,
     ToCore,
     UserReady,
+    send_message,
 )
 from jail.host.process import become_subreaper
 from jail.host.profile import Limits, System
+from jail.host.reloading import Fresh, Reloading
 from jail.host.removals import Removals
 from jail.host.services import ServiceProcess, ServiceSpec
 from jail.host.starters import Start, make_starter
@@ -85,11 +91,19 @@ class SpawnerConfig:
     start: Start = "exec"
 
 
-def run_spawner(config: SpawnerConfig, core: ServiceSpec, egress: ServiceSpec, observe: Observe) -> int:
+def run_spawner(
+    config: SpawnerConfig,
+    core: ServiceSpec,
+    egress: ServiceSpec,
+    observe: Observe,
+    reload: Callable[[], Fresh] | None = None,
+) -> int:
     """Keep core and egress running until SIGTERM or SIGINT; return the process's exit status.
 
     0: stopped as asked. 1: core or egress failed too often. Core is handed ``--control`` and
-    ``--egress``, egress ``--core``, beside the specs' own descriptors. To be called on the main
+    ``--egress``, egress ``--core`` and ``--spawner``, beside the specs' own descriptors. At SIGHUP
+    ``reload`` gives what is new (:mod:`jail.host.reloading`); without it, or where the terminal that
+    we were started on has gone, SIGHUP ends the server. To be called on the main
     thread of a process without other threads and children. Raises HostError when it cannot begin.
     """
     if (os.geteuid() == 0) != (config.owners is not None):
@@ -99,7 +113,7 @@ def run_spawner(config: SpawnerConfig, core: ServiceSpec, egress: ServiceSpec, o
     lock = _lock(layout.run_dir)
     become_subreaper()
     try:
-        spawner = Spawner(config, layout, core, egress, observe)
+        spawner = Spawner(config, layout, core, egress, observe, reload)
         try:
             return spawner.run()
         finally:
@@ -119,6 +133,7 @@ class Spawner:
         core: ServiceSpec,
         egress: ServiceSpec,
         observe: Observe,
+        reload: Callable[[], Fresh] | None = None,
     ) -> None:
         self._config, self._layout, self._observe = config, layout, observe
         self._guard = Guard()  # first: it has the least to inherit
@@ -133,6 +148,10 @@ class Spawner:
         self._removals = Removals(self._loop, config.data_dir, layout, self._send)
         self._control: Control | None = None
         self._jails = self._new_jails()
+        self._egress_control: socket.socket | None = None
+        self._reloading = Reloading(self._loop, reload, self._use, observe) if reload else None
+        self._on_terminal = os.isatty(2)
+        self._dump = Dump(layout.run_dir / "dump-spawner.txt")
         self._restart: Timer | None = None
         self._recovering = False
         self._stopping = False
@@ -142,8 +161,11 @@ class Spawner:
     def run(self) -> int:
         """See :func:`run_spawner`."""
         self._loop.on_signal(signal.SIGCHLD, self._reap)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.on_signal(number, self._on_stop_signal)
+        self._loop.on_signal(signal.SIGHUP, self._on_hangup)
+        self._loop.on_signal(signal.SIGUSR1, self._on_dump)
+        self._dump.arm()
         self._start_both()
         self._loop.run()
         return self._status
@@ -151,8 +173,14 @@ class Spawner:
     def close(self) -> None:
         """End whatever is left, by force, and give back what is held."""
         self._jails.kill_all()
+        if self._reloading is not None:
+            self._reloading.close()
+        self._dump.disarm()
         for service in (self._core, self._egress):
             service.end(0)
+            service.forget()
+        if self._egress_control is not None:
+            self._egress_control.close()
         if self._control is not None:
             self._control.close()
         self._starter.close()
@@ -170,7 +198,7 @@ class Spawner:
         queued = 8 * self._config.max_alive + 64
         self._control = Control(self._loop, control, self._take, self._on_fault, queued)
         try:
-            self._egress.start({"core": link_end.fileno()})
+            self._begin_egress(link_end)
             self._core.start({"control": control_end.fileno(), "egress": link.fileno()})
         except HostError as error:
             self._observe("service_start_failed", {"message": str(error)})
@@ -187,13 +215,21 @@ class Spawner:
         link, link_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with link, link_end:
             try:
-                self._egress.start({"core": link_end.fileno()})
+                self._begin_egress(link_end)
             except HostError as error:
                 self._observe("service_start_failed", {"message": str(error)})
                 self._on_egress_end()
                 return
             self._send(EgressLink(), os.dup(link.fileno()))
         self._observe("service_started", {"service": "egress", "pid": self._egress.pid})
+
+    def _begin_egress(self, link_end: socket.socket) -> None:
+        if self._egress_control is not None:
+            self._egress_control.close()
+        self._egress_control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._egress_control.setblocking(False)
+        with theirs:
+            self._egress.start({"core": link_end.fileno(), "spawner": theirs.fileno()})
 
     def _on_service_end(self, service: ServiceProcess, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
@@ -309,8 +345,8 @@ class Spawner:
 
     def _new_jails(self) -> Jails:
         return Jails(
-            self._loop, self._starter, self._plan, self._send, self._watch, self._observe,
-            self._on_idle,
+            self._loop, self._starter, self._plan, self._send, self._watch, self._watch_group,
+            self._observe, self._on_idle,
         )  # fmt: skip
 
     def _on_idle(self) -> None:
@@ -341,7 +377,13 @@ class Spawner:
             # any other is an orphan of one of those: reaping it is all it needs
 
     def _watch(self, pidfd: int) -> None:
-        if not self._guard.watch([pidfd]):
+        self._look_at_guard(self._guard.watch([pidfd]))
+
+    def _watch_group(self, group: tuple[int, int]) -> None:
+        self._look_at_guard(self._guard.watch_groups([group]))
+
+    def _look_at_guard(self, took: bool) -> None:
+        if not took:
             self._observe("guard_failed", {})
             self._guard.kill()  # its successor is given all of them
 
@@ -349,11 +391,49 @@ class Spawner:
         self._guard.close()
         self._guard = Guard()
         services = [s.pidfd for s in (self._core, self._egress) if s.pidfd is not None]
-        if self._guard.watch([*services, *self._jails.pidfds()]):
+        took = self._guard.watch([*services, *self._jails.pidfds()])
+        took = self._guard.watch_groups(self._jails.groups()) and took
+        if took:
             self._observe("guard_replaced", {})
-        else:
-            self._observe("guard_failed", {})
-            self._guard.kill()
+        self._look_at_guard(took)
+
+    # ---- signals of the operator's -------------------------------------------------------------
+
+    def _on_hangup(self) -> None:
+        if self._reloading is None or (self._on_terminal and not _has_terminal()):
+            self._on_stop_signal()
+        elif not self._stopping:
+            self._reloading.begin()
+
+    def _use(self, fresh: Fresh) -> None:
+        self._core.use(fresh.core, fresh.replaceable)
+        self._egress.use(fresh.egress, fresh.replaceable)
+        if self._control is not None and self._core.pid is not None:
+            for name, fd in fresh.core.items():
+                self._send(Handed(name), os.dup(fd))
+            self._send(Reload())
+        if self._egress_control is None or self._egress.pid is None:
+            return
+        try:
+            for name, fd in fresh.egress.items():
+                send_message(self._egress_control, Handed(name), fd)
+            send_message(self._egress_control, Reload())
+        except OSError as error:
+            # it ended, or does not read; the next one starts with what is new
+            self._observe("egress_reload_failed", {"message": str(error)})
+
+    def _on_dump(self) -> None:
+        services = {s.spec.name: s.pid for s in (self._core, self._egress)}
+        state = {
+            "services": services,
+            "stopping": self._stopping,
+            "recovering": self._recovering,
+            "jails": self._jails.describe(),
+        }
+        self._dump.write(state)
+        for service in (self._core, self._egress):
+            service.signal(signal.SIGUSR1)
+        self._observe("state_dumped", {"path": str(self._dump.path)})
 
     # ---- the end ------------------------------------------------------------------------------
 
@@ -391,6 +471,15 @@ class Spawner:
     def _stop_if_gone(self) -> None:
         if not self._jails and self._core.pid is None and self._egress.pid is None:
             self._loop.stop()
+
+
+def _has_terminal() -> bool:
+    """Whether the terminal that stderr is still exists: one that hung up answers EIO."""
+    try:
+        termios.tcgetattr(2)
+    except (termios.error, OSError):
+        return False
+    return True
 
 
 def _lock(run_dir: Path) -> int:

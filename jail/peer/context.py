@@ -5,7 +5,8 @@ they take more than half of the window, each is cut to its share); then the olde
 whole exchanges (a user message and all that answers it) go first until the rest is within
 ``context_bytes`` and ``context_messages``. The last exchange stays: when it alone is too much, its
 oldest rounds go (an assistant's tool calls never without their results), then its tool results are
-cut in the middle, and at last its user message.
+cut in the middle, and at last its user message, which then cites what is attached to it without
+showing it.
 """
 
 from typing import NamedTuple
@@ -13,10 +14,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from jail.peer.texts import cut_middle, size
-from jail.wire.schema import Limits, Message
+from jail.wire.schema import TEXT_SHOWN_BYTES, Attachment, Limits, Message
 
 _MESSAGE_BYTES = 64  # what a message costs besides its text: names, ids, framing
 _CALL_BYTES = 96
+_ATTACHMENT_BYTES = 160
+_PICTURE_BYTES = 6_000  # a picture takes some 1,500 tokens of a model's window, whatever its file's size
 # a frame may hold 32,768 values (jail.wire.frames); a message is 5 of them, a tool call 4
 _MAX_VALUES = 24_000
 _LEAST_RESULT_BYTES = 256
@@ -37,7 +40,14 @@ class Window(NamedTuple):
 def cost_bytes(message: Message) -> int:
     """About what a message takes in a frame."""
     calls = sum(_CALL_BYTES + size(call.name) + size(call.arguments) for call in message.tool_calls)
-    return _MESSAGE_BYTES + size(message.text) + calls
+    return _MESSAGE_BYTES + size(message.text) + calls + sum(map(_attachment_bytes, message.attachments))
+
+
+def _attachment_bytes(attachment: Attachment) -> int:
+    """What a model will be shown of it, in its place rather than in this frame."""
+    is_text = attachment.media_type == "text/plain"
+    shown = min(attachment.size_bytes, TEXT_SHOWN_BYTES) if is_text else _PICTURE_BYTES
+    return _ATTACHMENT_BYTES + size(attachment.path) + shown
 
 
 def fit(prompt: str, history: list[Message], limits: Limits) -> Window:
@@ -115,7 +125,7 @@ def _exchanges(messages: list[Message]) -> list[list[Unit]]:
 
 def _cost(exchange: list[Unit]) -> list[int]:
     messages = [message for unit in exchange for message in unit]
-    values = sum(5 + 5 * len(message.tool_calls) for message in messages)
+    values = sum(5 + 5 * len(m.tool_calls) + 6 * len(m.attachments) for m in messages)
     return [sum(map(cost_bytes, messages)), len(messages), values]
 
 
@@ -140,7 +150,7 @@ def _fit_last(exchange: list[Unit], room: tuple[int, int, int]) -> tuple[list[Un
             gone += len(rounds.pop())
     if head:
         limit = room[0] - sum(map(_unit_bytes, rounds)) - _MESSAGE_BYTES
-        head = [[replace(head[0][0], text=cut_middle(head[0][0].text, max(0, limit)))]]
+        head = [[replace(head[0][0], text=cut_middle(head[0][0].text, max(0, limit)), attachments=())]]
     return head + rounds, gone, True
 
 

@@ -7,8 +7,8 @@ import signal
 from contextlib import suppress
 from typing import Final
 
-from jail.host.profile import JailFds
-from jail.host.running import gate_is_taken, parent_of
+from jail.host.profile import COMMAND_LINE, JailFds
+from jail.host.running import gate_is_taken, parent_of, read_too
 from jail.template.errors import BuildError
 
 _BUILD_S: Final = 60  # the spawner's patience is shorter; this is for a spawner that hangs
@@ -28,10 +28,7 @@ class Bwrap:
     def __init__(self, path: str, args: bytes, seccomp: bytes) -> None:
         fds = JailFds()
         status, once = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        # bwrap reads its own status too: were we killed, the signal for a pipe without readers would end
-        # it before it has released its child, which then waits for that for ever
-        status_end = os.open(f"/proc/self/fd/{once}", os.O_RDWR | os.O_CLOEXEC)
-        os.close(once)
+        status_end = read_too(once)
         gate_end, gate = os.pipe2(os.O_CLOEXEC)
         said, said_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         hold_end, hold = os.pipe2(os.O_CLOEXEC)
@@ -42,7 +39,7 @@ class Bwrap:
         # out of the way first: a source may have the number of another's target
         aside = {to: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE_FD) for to, fd in given.items()}
         self.pid = os.posix_spawn(
-            path, (path, "--args", str(fds.args), "--", _HOLDER), {},
+            path, (path, *COMMAND_LINE, "--", _HOLDER), {},
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in aside.items()],
             setsid=True,
             setsigdef=(signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ),
@@ -94,7 +91,7 @@ class Bwrap:
             if self.child_pidfd >= 0:
                 signal.pidfd_send_signal(self.child_pidfd, signal.SIGKILL)
             else:
-                os.kill(self.pid, signal.SIGKILL)  # it has ended, or will never say anything
+                os.killpg(self.pid, signal.SIGKILL)  # it has ended, or will never say anything
         os.waitpid(self.pid, 0)
 
     def _wait(self, poll: select.poll, conn: int) -> None:

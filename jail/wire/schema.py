@@ -40,6 +40,31 @@ class ToolCall(Body, frozen=True):
     arguments: Text
 
 
+Path = Annotated[str, Meta(min_length=1, max_length=4_096)]
+"""A path as the worker resolves it: relative to the user's home. Nothing outside resolves it.
+
+Spelled as :mod:`jail.wire.paths` says."""
+MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", "text/plain"]
+
+
+class Attachment(Body, frozen=True):
+    """A file of the user's home that belongs to a message; it is read whenever a model is to see it.
+
+    Neither a frame nor a stored message ever holds its bytes. ``detail`` is OpenAI's, of a picture.
+    """
+
+    path: Path
+    media_type: MediaType
+    size_bytes: Count
+    detail: Literal["", "auto", "low", "high"] = ""
+
+
+MAX_ATTACHMENTS = 32
+"""Of one message."""
+TEXT_SHOWN_BYTES = 32_768
+"""A model is shown so much of a text that is attached; the file has all of it."""
+
+
 class Message(Body, frozen=True):
     """One message of a conversation, as models see it."""
 
@@ -47,6 +72,12 @@ class Message(Body, frozen=True):
     text: Text = ""
     tool_calls: Annotated[tuple[ToolCall, ...], Meta(max_length=64)] = ()
     tool_call_id: CallId = ""
+    attachments: Annotated[tuple[Attachment, ...], Meta(max_length=MAX_ATTACHMENTS)] = ()
+
+
+def attached(path: str) -> str:
+    """How a message's text cites a file that is attached to it, at its place."""
+    return f"[attached: {path}]"
 
 
 class ToolSpec(Body, frozen=True):
@@ -89,6 +120,15 @@ class Agent(Body, frozen=True):
     limits: Limits = Limits()
 
 
+class ResponseFormat(Body, frozen=True):
+    """The shape a client wants the answer to have; ``schema`` is a JSON Schema as text, "" for any JSON."""
+
+    name: Annotated[str, Meta(max_length=64)] = ""
+    description: Annotated[str, Meta(max_length=2_000)] = ""
+    schema: Annotated[str, Meta(max_length=65_536)] = ""
+    strict: bool | None = None
+
+
 class Sampling(Body, frozen=True):
     """What a client may ask of the model; None leaves it to the provider."""
 
@@ -96,6 +136,7 @@ class Sampling(Body, frozen=True):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     stop: Annotated[tuple[Annotated[str, Meta(max_length=256)], ...], Meta(max_length=4)] = ()
+    format: ResponseFormat | None = None
 
 
 # ---- the handshake and what closes a request --------------------------------------------------
@@ -244,10 +285,6 @@ class Ping(ToJail, frozen=True, tag="ping"):
     """Are you there? Reply: Done."""
 
 
-Path = Annotated[str, Meta(min_length=1, max_length=4_096)]
-"""A path as the worker resolves it: relative to the user's home. Nothing outside resolves it.
-
-Spelled as :mod:`jail.wire.paths` says."""
 Mark = Annotated[str, Meta(pattern=r"^[0-9a-f-]{0,80}\Z")]
 """Differs whenever a file's content may; "" where nobody asked."""
 Chunk = Annotated[bytes, Meta(max_length=262_144)]

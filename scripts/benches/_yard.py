@@ -107,7 +107,7 @@ class Yard:
             )  # fmt: skip
             self._tables[way] = Jails(
                 self.loop, starter, plan, self._send,
-                lambda _pidfd: None, lambda _event, _values: None, lambda: None,
+                lambda _pidfd: None, lambda _group: None, lambda _event, _values: None, lambda: None,
             )  # fmt: skip
         self._jails = self._tables[starts[0]]
         self._on_started: dict[int, OnStarted] = {}

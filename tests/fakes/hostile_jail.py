@@ -15,7 +15,7 @@ else:
 BEFORE = f"""
 import dataclasses
 import core.serve
-core.serve._attack_first = lambda *_: None
+core.serve._attack_first = lambda config, _: config.start
 plain = core.serve.spawner_config
 def with_peer(*given):
     config = plain(*given)

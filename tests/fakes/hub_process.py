@@ -7,11 +7,12 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core.config import Config, HubSection, ProviderSection, SessionsSection
+from core.config import AccessSection, AdminSection, Config, HubSection, ProviderSection, SessionsSection
 from core.egress.credential_messages import CredentialInfo, KeyRotated
 from core.egress.messages import TokenInfo
 from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
 from core.hub.credentials import NewValue
+from core.hub.tls import Tls
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService, Storage
 from core.users import User
@@ -56,6 +57,14 @@ class FakeAdministration:
 
     async def list_tokens(self, user: str | None) -> list[TokenInfo]:
         return [token for token in self.tokens.values() if user in (None, token.user)]
+
+    async def new_admin_token(self, label: str) -> MadeToken:
+        token_id = f"adm{len(self.tokens)}"
+        self.tokens[token_id] = TokenInfo(token_id, "", label, 1, None)
+        return MadeToken(token_id, f"admin-{token_id}")
+
+    async def list_admin_tokens(self) -> list[TokenInfo]:
+        return [token for token in self.tokens.values() if not token.user]
 
     async def revoke_token(self, token_id: str) -> None:
         if self.tokens.pop(token_id, None) is None:
@@ -110,17 +119,49 @@ class FakeKeeper:
         return KeyRotated(1, len({owner for owner, _ in self.kept}), len(self.kept))
 
 
+class FakeInsight:
+    """Implements core.hub.Insight: says which question was asked."""
+
+    async def health(self) -> dict[str, Any]:
+        return {"of": "health"}
+
+    async def pool(self) -> dict[str, Any]:
+        return {"of": "pool"}
+
+    async def configuration(self) -> dict[str, Any]:
+        return {"of": "configuration"}
+
+    async def providers(self) -> list[dict[str, Any]]:
+        return [{"name": "builtin"}]
+
+    async def sizes(self) -> list[dict[str, Any]]:
+        return [{"user": "alice", "bytes": 1}]
+
+    async def sizes_of(self, user: str) -> dict[str, Any]:
+        return {"user": user, "sessions": 1}
+
+
 class HubProcess:
     """Starts at once; ``url``, ``admin_url`` and ``command_path`` say where."""
 
     def __init__(
-        self, directory: Path, stall_s: float = 30.0, keep_alive_s: float = 15.0, **hub: Any
+        self,
+        directory: Path,
+        stall_s: float = 30.0,
+        keep_alive_s: float = 15.0,
+        access: AccessSection | None = None,
+        admin: AdminSection | None = None,
+        tls: Tls | None = None,
+        **hub: Any,
     ) -> None:
         self.directory = directory
         self.users_dir = directory / "users"
         self.users_dir.mkdir(parents=True, exist_ok=True)
         self.config = Config(
-            hub=HubSection(**hub), providers={"local": ProviderSection(base_url="http://x/v1")}
+            hub=HubSection(**hub),
+            admin=admin or AdminSection(),
+            access=access or AccessSection(),
+            providers={"local": ProviderSection(base_url="http://x/v1")},
         )
         self.turns = ScriptedTurns()
         self.calls = HomeCalls(self.users_dir)
@@ -131,16 +172,17 @@ class HubProcess:
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, SessionsSection())
+        self._tls = tls
         self._limits = stall_s, keep_alive_s
         self._stopped = False
-        public, admin, command = self._listen()
+        public, operators, command = self._listen()
         self.address = public.getsockname()
         self.url = f"http://127.0.0.1:{self.address[1]}"
-        self.admin_url = f"http://127.0.0.1:{admin.getsockname()[1]}"
+        self.admin_url = f"http://127.0.0.1:{operators.getsockname()[1]}"
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="hub")
         self._thread.start()
-        self.server = self.run(self._start(public, admin, command))
+        self.server = self.run(self._start(public, operators, command))
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run something on the hub's loop and wait for it."""
@@ -193,7 +235,11 @@ class HubProcess:
             metrics=self.metrics,
             administration=self.administration,
             credentials=self.credentials,
+            insight=FakeInsight(),
+            admin=self.config.admin,
+            access=self.config.access,
             missing=lambda: self.missing,
+            hub_tls=self._tls,
             stall_s=self._limits[0],
             keep_alive_s=self._limits[1],
         )

@@ -73,7 +73,7 @@ class FakeModelServer:
 
     async def start(self, port: int = 0) -> "FakeModelServer":
         """Listen on 127.0.0.1; ``url`` is then the base URL, up to and with /v1."""
-        app = web.Application(client_max_size=16 << 20)
+        app = web.Application(client_max_size=64 << 20)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/messages", self._chat)
         app.router.add_get("/v1/models", self._list_models)
@@ -129,6 +129,8 @@ class FakeModelServer:
         if tokens:
             return Script(text="tok " * tokens, rate_per_s=rate_per_s)
         said = next((m["content"] for m in reversed(body["messages"]) if m["role"] == "user"), "")
+        if isinstance(said, list):
+            said = "".join(part.get("text", "") for part in said)
         if isinstance(said, list):
             said = "".join(block.get("text", "") for block in said)
         return Script(text=f"You said: {said}", rate_per_s=rate_per_s)

@@ -41,14 +41,17 @@ STALL_S = 1.5
 """How long these servers wait for a model server that says nothing."""
 FAKE_AGENT = 'provider = "fake"\nmodel = "echo"\n'
 
-UNATTACKED = "import core.serve; core.serve._attack_first = lambda *_: None"
+UNATTACKED = "import core.serve; core.serve._attack_first = lambda config, _: config.start"
 """For ``before``: the doctor's attack is most of a start; tests of its own look at it."""
 
 
 def with_model(url: str) -> dict[str, dict[str, Any]]:
-    """A configuration with a model server as provider ``fake``."""
+    """A configuration with a model server as providers ``fake`` and, in Anthropic's format, ``claude``."""
     limits = {"connect_s": 1.0, "first_byte_s": STALL_S, "idle_s": STALL_S, "retries": 0}
-    return {"providers.fake": {"base_url": url, **limits}}
+    return {
+        "providers.fake": {"base_url": url, "attachments": "all", **limits},
+        "providers.claude": {"base_url": url, "kind": "anthropic", "attachments": "all", **limits},
+    }
 
 
 def until(what: str, look: Callable[[], _T | None], limit_s: float = LIMIT_S) -> _T:
@@ -181,6 +184,8 @@ class RealServer:
         }
         # a turn that should have ended long ago ends before the test's patience does
         self._sections.setdefault("agent.limits", {"wall_s": 50})
+        # all clients of a test are one address: what one does wrong must not make the next wait
+        self._sections.setdefault("access", {"free_failures": 1_000})
         self._sections["server"] |= {"data_dir": str(self.data_dir), "log_format": "json"}
         if keys:
             self.write_keys(keys)
@@ -194,17 +199,21 @@ class RealServer:
         """Start it and wait for nothing; ``hub_port`` 0 takes a free one."""
         free = free_ports(2)
         self.hub_port, self.admin_port = hub_port or free[0], free[1]
-        sections = {
-            **self._sections,
-            "hub": {**self._sections.get("hub", {}), "port": self.hub_port},
-            "admin": {**self._sections.get("admin", {}), "port": self.admin_port},
-        }
-        self.config_path.write_text(toml(sections))
+        self.write_config()
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 command(self._before, "--config", str(self.config_path), "serve"),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+
+    def write_config(self, more: Sections | None = None, raw: str = "") -> None:
+        """Write the file as it was at the start, with more sections, or with ``raw`` in their place."""
+        sections = {
+            **self._sections,
+            "hub": {**self._sections.get("hub", {}), "port": self.hub_port},
+            "admin": {**self._sections.get("admin", {}), "port": self.admin_port},
+        }
+        self.config_path.write_text(raw or toml({**sections, **(more or {})}))
 
     def start(self) -> None:
         """Start it and wait until it is ready."""

@@ -12,16 +12,27 @@ def handle_of(user: str) -> UserHandle:
 
 
 class TokenBook:
-    """Implements core.hub.tokens.Verifier: the token of a user is ``token-USER``."""
+    """Implements core.hub.tokens.Verifier: tokens are ``token-USER`` and, administrators', ``admin-ID``."""
 
     def __init__(self) -> None:
         self.handles = {user: handle_of(user) for user in ("alice", "bob")}
+        self.admins = {"root"}
         self.broken = False
+        self.asked = 0
 
     async def verify(self, token: str) -> UserHandle | None:
+        self._ask()
+        return self.handles.get(token.removeprefix("token-")) if token.startswith("token-") else None
+
+    async def verify_admin(self, token: str) -> str | None:
+        self._ask()
+        found = token.removeprefix("admin-")
+        return found if token.startswith("admin-") and found in self.admins else None
+
+    def _ask(self) -> None:
+        self.asked += 1
         if self.broken:
             raise LinkError("egress is gone")
-        return self.handles.get(token.removeprefix("token-")) if token.startswith("token-") else None
 
     def revoke(self, user: str) -> None:
         del self.handles[user]

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from jail.host.executing import Jail
 from jail.host.guard import Guard
 from jail.host.oneshot import advance
 from jail.host.profile import ENVIRONMENT, Limits
-from jail.host.running import Jail, Phase
+from jail.host.running import Phase
 from tests.fakes.jails import House, ShellJail, alive, is_root
 from tests.jail.conftest import Enter
 

@@ -42,10 +42,10 @@ def test_services_start_with_what_they_need_and_nothing_else(begin: Begin, house
     core, egress = begin().begin()
 
     assert core["flags"] == ["control", "egress", "test"]
-    assert egress["flags"] == ["core", "test"]
+    assert egress["flags"] == ["core", "spawner", "test"]
     # 0 to 2, one a flag
     assert core["fds"] == [0, 1, 2, 3, 4, 5]
-    assert egress["fds"] == [0, 1, 2, 3, 4]
+    assert egress["fds"] == [0, 1, 2, 3, 4, 5]
     for service, identity in ((core, "core"), (egress, "egress")):
         assert service["env"] in (["LANG"], ["LANG", "LC_CTYPE"])
         assert service["umask"] == 0o077

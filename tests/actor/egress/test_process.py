@@ -22,9 +22,9 @@ from core.egress.messages import (
     NewToken,
     Ok,
     Ping,
-    Refused,
     RevokeToken,
     TokenMade,
+    TokenRejected,
     Tokens,
     VerifyToken,
 )
@@ -76,7 +76,7 @@ def test_users_and_tokens_live_through_a_restart(tmp_path: Path) -> None:
         assert [(t.token_id, t.label) for t in listed.tokens] == [(made.token_id, "laptop")]
         assert listed.tokens[0].last_used_s is not None
         assert egress.ask(RevokeToken(3, made.token_id)) == Ok(3)
-        assert isinstance(egress.ask(VerifyToken(4, made.token)), Refused)
+        assert isinstance(egress.ask(VerifyToken(4, made.token)), TokenRejected)
         assert made.token not in egress.log()
 
 

@@ -73,7 +73,17 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"logprobs": True}, "logprobs"),
     ({"logit_bias": {"50256": 1}}, "logit_bias"),
     ({"presence_penalty": 0.5}, "presence_penalty"),
-    ({"response_format": {"type": "json_object"}}, "response_format.type"),
+    ({"response_format": {"type": "grammar"}}, "response_format.type"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": [1]}}},
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {
+            "type": "json_schema", "json_schema": {"name": "x", "schema": {"a": "x" * 70_000}}
+        }},
+        "response_format.json_schema.schema",
+    ),
     ({"store": True}, "store"),
     ({"modalities": ["audio"]}, "modalities[0]"),
     ({"temperature": 3}, "temperature"),
@@ -108,7 +118,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
         {"messages": [USER, {"role": "assistant", "tool_calls": [{"id": "c"}]}]},
         "messages[1].tool_calls",
     ),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
     ({"messages": [USER] * 1_001}, "messages"),
     ({"messages": [{"role": "user", "content": "x" * 900_001}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": "ä" * 460_000}]}, "messages[0].content"),

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from core.egress.messages import TokenInfo
-from core.hub import admin
+from core.hub import admin_access
 from tests.fakes.hub_process import HubProcess
 from tests.fakes.plain_client import PlainClient
 
@@ -32,7 +32,10 @@ def test_health_readiness_and_metrics_are_on_the_operators_listener(hub: HubProc
 def test_the_operators_listener_serves_no_clients_and_no_administration(hub: HubProcess) -> None:
     operator = PlainClient(hub.admin_url, {"Authorization": "Bearer token-alice"})
     for path in ("/v1/models", "/v1/users", "/v1/status"):
-        assert operator.ask("GET", path).status == 404
+        assert operator.ask("GET", path).status == 401
+    administrator = PlainClient(hub.admin_url, {"Authorization": "Bearer admin-root"})
+    for path in ("/v1/models", "/v1/users", "/v1/status"):
+        assert administrator.ask("GET", path).status == 404
 
 
 def test_users_are_added_listed_disabled_enabled_and_deleted(command: PlainClient) -> None:
@@ -83,7 +86,7 @@ def test_the_command_socket_refuses_another_uid(
     command: PlainClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert command.ask("GET", "/v1/status").status == 200
-    monkeypatch.setattr(admin, "_peer_uid", lambda _: 12_345)
+    monkeypatch.setattr(admin_access, "_peer_uid", lambda _: 12_345)
     refused = command.ask("POST", "/v1/users", {"name": "mallory"})
     assert (refused.status, refused.error["code"]) == (403, "forbidden")
     assert command.ask("GET", "/v1/nowhere").status == 403
@@ -94,4 +97,4 @@ def test_the_command_socket_refuses_another_uid(
 def test_the_kernel_says_who_is_at_the_other_end() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
-        assert admin._peer_uid(ours) == os.getuid()
+        assert admin_access._peer_uid(ours) == os.getuid()

@@ -1,15 +1,29 @@
 """The official openai package talks to the real hub."""
 
 import asyncio
+import json
 from collections.abc import Callable
+from typing import Any
 
 import openai
 import pytest
+import structlog
 from openai.types.chat import ChatCompletionMessageParam
 
 from core.sessions import EphemeralSession, StoredSession
-from jail.wire.schema import Delta, Failure, Message, Notice, Sampling, ToolProgress, TurnEnd, Usage
+from jail.wire.schema import (
+    Delta,
+    Failure,
+    Message,
+    Notice,
+    ResponseFormat,
+    Sampling,
+    ToolProgress,
+    TurnEnd,
+    Usage,
+)
 from tests.fakes.hub_process import HubProcess
+from tests.fakes.plain_client import PlainClient
 from tests.fakes.scripted_turns import PlayedTurn
 
 Make = Callable[..., openai.OpenAI]
@@ -307,3 +321,47 @@ def test_tokens_wrong_revoked_or_unverifiable_are_told_apart_only_where_it_helps
     with pytest.raises(openai.InternalServerError) as unsure:
         client().chat.completions.create(model="assistant", messages=HELLO)
     assert unsure.value.status_code == 503
+
+
+def test_user_and_metadata_are_kept_with_the_session_and_outlive_a_new_title(
+    client: Make, hub: HubProcess, plain: PlainClient
+) -> None:
+    def say(**more: Any) -> None:
+        headers = {"X-Certosa-Session": "s"}
+        client().chat.completions.create(model="assistant", messages=HELLO, extra_headers=headers, **more)
+
+    say(user="customer-7", metadata={"ticket": "12"})
+    say()  # says nothing of itself, and takes nothing back
+    plain.ask("PATCH", "/v1/sessions/s", {"title": "new"})
+    shown = plain.ask("GET", "/v1/sessions/s").json
+    assert (shown["title"], shown["user"], shown["metadata"]) == ("new", "customer-7", {"ticket": "12"})
+    say(user="customer-8")
+    shown = plain.ask("GET", "/v1/sessions/s").json
+    assert (shown["title"], shown["user"], "metadata" in shown) == ("new", "customer-8", False)
+
+
+def test_a_turn_without_a_session_is_logged_with_its_request_id_user_and_metadata(client: Make) -> None:
+    with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as logged:
+        answer = client().chat.completions.create(
+            model="assistant", messages=HELLO, user="customer-7", metadata={"ticket": "12"}
+        )
+        client().chat.completions.create(model="assistant", messages=HELLO)
+    first, second = [line for line in logged if line["event"] == "turn_accepted"]
+    assert first["request_id"] == answer._request_id
+    assert (first["user"], first["agent"], first["kept"]) == ("alice", "assistant", False)
+    assert (first["client_user"], first["client_metadata"]) == ("customer-7", {"ticket": "12"})
+    assert "client_user" not in second
+    assert first["request_id"] != second["request_id"]
+
+
+def test_a_format_for_the_answer_goes_to_the_model(client: Make, hub: HubProcess) -> None:
+    schema: Any = {"type": "object", "properties": {"a": {"type": "string"}}}
+    asked: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    client().chat.completions.create(model="assistant", messages=HELLO, response_format=asked)
+    wanted = hub.turns.next().spec.sampling.format
+    assert wanted is not None
+    assert (wanted.name, json.loads(wanted.schema), wanted.strict) == ("x", schema, True)
+    client().chat.completions.create(
+        model="assistant", messages=HELLO, response_format={"type": "json_object"}
+    )
+    assert hub.turns.next().spec.sampling.format == ResponseFormat()

@@ -47,7 +47,7 @@ def test_the_later_of_two_places_counts() -> None:
     assert (arguments.config, arguments.data_dir) == ("/c", "/b")
 
 
-@pytest.mark.parametrize("line", ["", "user", "user add", "nonsense", "serve --what", "token new"])
+@pytest.mark.parametrize("line", ["", "user", "user add", "nonsense", "serve --what", "token revoke"])
 def test_wrong_arguments_end_with_code_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(line.split())

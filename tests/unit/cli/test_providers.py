@@ -58,7 +58,7 @@ def test_a_preset_and_a_key_from_standard_input(place: Place, capsys: pytest.Cap
     info = place.keys.stat()
     assert (stat.S_IMODE(info.st_mode), info.st_uid) == (0o600, os.geteuid())
     out, err = capsys.readouterr()
-    assert "after a restart" in out
+    assert "after SIGHUP or a restart" in out
     assert KEY not in out + err
     assert KEY not in place.config.read_text()
     assert sorted(p.name for p in place.keys.parent.iterdir()) == ["provider-keys.toml"]

@@ -7,6 +7,7 @@ import pytest
 
 from jail.host.messages import HostError
 from jail.host.profile import (
+    COMMAND_LINE,
     ENVIRONMENT,
     JailFds,
     Limits,
@@ -88,7 +89,16 @@ def test_the_environment_is_a_fixed_list() -> None:
 def test_descriptors_are_named_only_when_there_are_some() -> None:
     assert not {"--seccomp", "--json-status-fd", "--block-fd"} & set(arguments(PROFILE))
     args = arguments(PROFILE, JailFds())
-    assert args[-6:] == ["--seccomp", "5", "--json-status-fd", "6", "--block-fd", "7"]
+    assert args[-8:-2] == ["--seccomp", "5", "--json-status-fd", "6", "--block-fd", "7"]
+
+
+def test_a_part_of_the_arguments_is_one_that_bwrap_refuses() -> None:
+    assert arguments(PROFILE, JailFds())[-2:] == ["--disable-userns", "--unshare-user"]
+    assert COMMAND_LINE[0] == "--disable-userns"
+
+
+def test_a_jail_that_ends_by_itself_with_its_maker_gets_no_signal_for_it() -> None:
+    assert "--die-with-parent" not in arguments(PROFILE, JailFds(), die_with_parent=False)
 
 
 def test_the_worker_runs_unless_another_command_is_given() -> None:
