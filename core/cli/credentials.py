@@ -35,7 +35,7 @@ def set_(arguments: argparse.Namespace) -> int:
     elif name.startswith("provider:"):
         print(f"{name} is kept. It is used from the next chat on.")
     else:
-        print(f"{name} is kept. An agent writes {{{{credential:{name}}}}} where its value belongs.")
+        print(f"{name} is kept, for {body['host']} alone.")
     return 0
 
 

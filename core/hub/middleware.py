@@ -37,7 +37,7 @@ _ROUTES = {
     "/readyz": "health",
     "/metrics": "metrics",
 }
-_FAMILIES = ("models", "files", "sessions", "agents", "credentials", "egress")
+_FAMILIES = ("models", "files", "sessions", "agents", "credentials")
 
 PAGES: web.AppKey[bool] = web.AppKey("pages", bool)
 """Whether an application answers to web pages of the configured origins."""
