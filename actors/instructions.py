@@ -24,6 +24,14 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Used:
+    """Whether something runs in the jail has changed, or it has just become ready."""
+
+    life: int
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Send one frame to the jail."""
 
@@ -108,5 +116,5 @@ class Gone:
 
 
 Instruction = (
-    Launch | Kill | Send | Serve | Credit | Cancel | Append | Finish | CallItem | CallEnd | Note | Gone
+    Launch | Kill | Used | Send | Serve | Credit | Cancel | Append | Finish | CallItem | CallEnd | Note | Gone
 )

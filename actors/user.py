@@ -26,6 +26,7 @@ from actors.instructions import (
     Note,
     Send,
     Serve,
+    Used,
 )
 from actors.observer import Observer
 from actors.service import ActorsError, Mode, RequestKey, Service, TurnSpec, VerbRequest
@@ -37,12 +38,11 @@ from actors.user_messages import (
     CancelCall,
     CancelTurn,
     Closed,
-    DescribeJail,
+    EvictJail,
     Frames,
     GrantCall,
     JailExited,
     JailFailed,
-    JailInfo,
     JailStarted,
     Leave,
     StartCall,
@@ -63,10 +63,14 @@ class MixedUp(ActorsError):
 
 
 class Jails(Protocol):
-    """Starts and ends jails: core's end of the control pair to the spawner. Thread-safe."""
+    """Starts and ends jails: the pool, and below it the spawner. Thread-safe."""
 
     def launch(self, life: int, user: str, owner: Ref) -> None:
         """Start a jail; ``owner`` is told JailStarted or JailFailed, later JailExited."""
+        ...
+
+    def used(self, life: int, busy: bool) -> None:
+        """A jail is ready, or whether something runs in it has changed."""
         ...
 
     def kill(self, life: int) -> None:
@@ -121,7 +125,7 @@ class UserActor(Actor):
         jails: how jails start and end.
         services: by verb, who serves it.
         mode: whether this user's agent may use a verb.
-        next_life, start_timeout_s, idle_s: see UserState.
+        next_life, start_timeout_s: see UserState.
     """
 
     def __init__(
@@ -137,25 +141,18 @@ class UserActor(Actor):
         mode: Callable[[str], Mode],
         next_life: Callable[[], int],
         start_timeout_s: float,
-        idle_s: float,
     ) -> None:
         super().__init__(name, parent, observer)
         self._user = user
         self._edge = edge
         self._jails = jails
         self._services = services
-        self._state = UserState(next_life, mode, start_timeout_s, idle_s)
+        self._state = UserState(next_life, mode, start_timeout_s)
         self._channel: Channel | None = None
         self._armed_s: float | None = None
-        self._start_s = 0.0
-        self._pid = 0
 
     def handle(self, message: Any) -> Any:
         """One stimulus: decide, carry out, and arm the next deadline."""
-        if isinstance(message, DescribeJail):
-            state = self._state
-            pid = self._pid if state.phase in ("ready", "draining") else 0
-            return JailInfo(self._user, state.phase, state.life, self._start_s, pid)
         self._carry_out(self._decide(message))
         self._arm()
         return None
@@ -201,12 +198,13 @@ class UserActor(Actor):
                 return state.cancel_call(name, now)
             case CancelTurn(turn):
                 return state.cancel_turn(turn, now)
-            case JailStarted(life, sock, _, pid):
-                self._pid = pid
+            case JailStarted(life, sock):
                 self._on_started(life, sock)
                 return []
-            case JailFailed(life, text):
-                return state.jail_failed(life, text, now)
+            case JailFailed(life, failure):
+                return state.jail_failed(life, failure, now)
+            case EvictJail(life, wait):
+                return state.evict(life, wait, now)
             case JailExited(life, how):
                 return state.jail_exited(life, how, now)
             case Closed(life, fault):
@@ -256,6 +254,8 @@ class UserActor(Actor):
                     call_sink.item(body)
                 case CallEnd(call_sink, answer):
                     call_sink.finish(answer)
+                case Used(life, busy):
+                    self._jails.used(life, busy)
                 case Launch(life):
                     self._jails.launch(life, self._user, self.actor_ref)
                 case Kill(life, reason):
@@ -308,8 +308,7 @@ class UserActor(Actor):
 
     def _note(self, event: str, values: dict[str, Any]) -> None:
         if event == "jail_ready":
-            self._start_s = values["start_s"]
-            self.observer.jail_started(self._start_s)
+            self.observer.jail_started(values["start_s"])
         elif event == "peer_faulted":
             self.observer.peer_faulted(values["reason"])
             self.observer.warn(event, user=self._user, **values)

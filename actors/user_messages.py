@@ -56,16 +56,22 @@ class JailStarted:
 
     life: int
     sock: socket.socket
-    spawn_s: float
-    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class JailFailed:
-    """The spawner could not."""
+    """There is no jail: the spawner could not build it, or the pool has no room."""
 
     life: int
-    message: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class EvictJail:
+    """The pool: let a jail go, with ``wait`` as soon as nothing runs in it, else only if that is now."""
+
+    life: int
+    wait: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +80,6 @@ class JailExited:
 
     life: int
     how: str
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeJail:
-    """Ask: the jail's phase and figures, for status pages. Answers :class:`JailInfo`."""
-
-
-@dataclass(frozen=True, slots=True)
-class JailInfo:
-    """A user's jail as status pages show it; start_s is from asking to HELLO (0: never yet), pid is the
-    jail's first process as the host counts (0: none runs)."""
-
-    user: str
-    phase: str
-    life: int
-    start_s: float
-    pid: int
 
 
 @dataclass(frozen=True, slots=True)

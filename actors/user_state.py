@@ -3,7 +3,7 @@
     phase      what it means                           leaves it
     cold       no jail                                 a turn: Launch -> starting
     starting   asked for, or no HELLO yet              HELLO -> ready; deadline, failure -> ending
-    ready      turns run                               idle or told: Drain -> draining
+    ready      turns run                               evicted or told: Drain -> draining
     draining   takes nothing new                       end of file -> ending
     ending     killed or ended, not yet reaped         JailExited -> cold, or starting if turns wait
 
@@ -30,6 +30,7 @@ from actors.instructions import (
     Note,
     Send,
     Serve,
+    Used,
 )
 from actors.service import Mode, TurnSink, TurnSpec
 from jail.wire.connection import (
@@ -110,14 +111,12 @@ class UserState:
     Args:
         next_life: numbers jails; unique in the process.
         mode: whether the agent may use a verb.
-        start_timeout_s: from Launch to HELLO.
-        idle_s: a ready jail without a turn for this long is drained.
+        start_timeout_s: from Launch to HELLO, the wait for room included.
     """
 
     next_life: Callable[[], int]
     mode: Callable[[str], Mode]
     start_timeout_s: float
-    idle_s: float
     phase: Phase = "cold"
     life: int = 0
     _connection: Connection | None = None
@@ -127,7 +126,8 @@ class UserState:
     _calls: Calls = field(default_factory=Calls)
     _drain_request: int = 0
     _phase_deadline_s: float | None = None
-    _idle_since_s: float = 0.0
+    _told_busy: bool | None = None  # what Used said last, in this life
+    _retiring: bool = False  # this life begins nothing new
     _launched_s: float = 0.0
     _fruitless: int = 0
     _leaving: bool = False
@@ -144,7 +144,7 @@ class UserState:
         else:
             turn = _Turn(spec, now_s + spec.agent.limits.wall_s + _WALL_MARGIN_S)
             self._turns[spec.turn] = turn
-            if self.phase == "ready":
+            if self._begins:
                 self._begin(turn)
             elif self.phase == "cold":
                 self._launch(now_s)
@@ -166,7 +166,7 @@ class UserState:
             self._out.append(CallEnd(spec.sink, Failure("overloaded", "too much is asked at once", 1)))
         else:
             call = self._calls.add(spec, now_s)
-            if self.phase == "ready":
+            if self._begins:
                 self._begin_call(call)
             elif self.phase == "cold":
                 self._launch(now_s)
@@ -193,17 +193,25 @@ class UserState:
             self._end_turn(turn, _STOPPING)
         for call in self._calls.waiting():
             self._end_call(call, _STOPPING)
-        if self.phase == "ready" and not self._busy:
-            self._drain(now_s)
+        self._drain_if_done(now_s)
         self._say_gone()
         return self._take()
 
     # -- what happens to the jail -------------------------------------------------------------------
 
-    def jail_failed(self, life: int, message: str, now_s: float) -> list[Instruction]:
-        """The spawner could not start it."""
+    def evict(self, life: int, wait: bool, now_s: float) -> list[Instruction]:
+        """Drain this life: with ``wait`` once what runs in it has ended, else only if nothing does.
+
+        What comes meanwhile waits for the next life.
+        """
+        if life == self.life and (wait or (self.phase == "ready" and not self._busy)):
+            self._retiring = True
+            self._drain_if_done(now_s)
+        return self._take()
+
+    def jail_failed(self, life: int, failure: Failure, now_s: float) -> list[Instruction]:
+        """It could not be started, or there is no room for it."""
         if life == self.life and self.phase == "starting":
-            failure = Failure("unavailable", f"your jail could not be started: {message}"[:2_000])
             self._end_waiting(failure)
             self._to_cold(now_s)
         return self._take()
@@ -279,8 +287,6 @@ class UserState:
             times.append(late_s)
         if self._phase_deadline_s is not None:
             times.append(self._phase_deadline_s)
-        elif self.phase == "ready" and not self._busy:
-            times.append(self._idle_since_s + self.idle_s)
         return min(times, default=None)
 
     def tick(self, now_s: float) -> list[Instruction]:
@@ -298,8 +304,7 @@ class UserState:
             self._end_call_early(call, Failure("timeout", message), now_s)
         if self._phase_deadline_s is not None and now_s >= self._phase_deadline_s:
             self._on_phase_deadline(now_s)
-        elif self.phase == "ready" and not self._busy and now_s >= self._idle_since_s + self.idle_s:
-            self._drain(now_s)
+        self._drain_if_done(now_s)
         return self._take()
 
     def _on_phase_deadline(self, now_s: float) -> None:
@@ -341,15 +346,13 @@ class UserState:
     def _on_ready(self, software: str, now_s: float) -> None:
         self.phase = "ready"
         self._phase_deadline_s = None
-        self._idle_since_s = now_s
         self._fruitless = 0
         self._note("jail_ready", life=self.life, software=software, start_s=now_s - self._launched_s)
         for turn in list(self._turns.values()):
             self._begin(turn)
         for call in self._calls.waiting():
             self._begin_call(call)
-        if self._leaving and not self._busy:
-            self._drain(now_s)
+        self._drain_if_done(now_s)
 
     def _on_closed(self, request_id: int, outcome: Body, now_s: float) -> None:
         if request_id == self._drain_request:
@@ -360,9 +363,7 @@ class UserState:
         elif turn is not None:
             assert isinstance(outcome, TurnEnd | Failure)
             self._end_turn(turn, turn.verdict or outcome)
-        self._idle_since_s = now_s
-        if self._leaving and not self._busy and self.phase == "ready":
-            self._drain(now_s)
+        self._drain_if_done(now_s)
 
     def _on_asked(self, request_id: int, verb: str, body: Any, size: int) -> None:
         turn = self._turns.get(body.turn)
@@ -421,9 +422,15 @@ class UserState:
         self.life = self.next_life()
         self.phase = "starting"
         self._launched_s = now_s
+        self._told_busy, self._retiring = None, False
         self._phase_deadline_s = now_s + self.start_timeout_s
         self._connection = Connection("core", now_s, self.start_timeout_s)
         self._out.append(Launch(self.life))
+
+    def _drain_if_done(self, now_s: float) -> None:
+        """Where this life is to end and nothing runs in it any more."""
+        if self.phase == "ready" and (self._leaving or self._retiring) and not self._runs:
+            self._drain(now_s)
 
     def _drain(self, now_s: float) -> None:
         self.phase = "draining"
@@ -482,7 +489,17 @@ class UserState:
 
     @property
     def _busy(self) -> bool:
+        """Whether anything runs or waits."""
         return bool(self._turns or self._calls)
+
+    @property
+    def _runs(self) -> bool:
+        """Whether anything runs in this life."""
+        return bool(self._by_request) or any(True for _ in self._calls.running())
+
+    @property
+    def _begins(self) -> bool:
+        return self.phase == "ready" and not self._retiring
 
     def _begin_call(self, call: Call) -> None:
         request_id, data = self._link.request(call.spec.body)
@@ -494,7 +511,7 @@ class UserState:
         if call.request is not None:
             self._send(self._link.cancel(call.request))
         self._end_call(call, failure)
-        self._idle_since_s = now_s
+        self._drain_if_done(now_s)
 
     def _end_call(self, call: Call, outcome: Body | Failure) -> None:
         self._calls.remove(call)
@@ -563,6 +580,9 @@ class UserState:
         self._out.append(Note(event, values))
 
     def _take(self) -> list[Instruction]:
+        if self.phase == "ready" and self._busy is not self._told_busy:
+            self._told_busy = self._busy
+            self._out.append(Used(self.life, self._busy))
         out, self._out = self._out, []
         return out
 

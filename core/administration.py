@@ -6,6 +6,7 @@ what an interrupted act leaves behind belongs to nobody, and doing the act again
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from core.egress import messages as vault
 from core.egress_link import EgressLink, VaultRefused
 from core.errors import CoreError, LinkError
 from core.hub.admin import AdministrationError, MadeToken
+from core.pool.actor import EvictUser, KillUser, Pool
 from core.promise import promised
 from core.sessions import Storage
 from core.spawner_link import Host, HostRefused
@@ -32,6 +34,7 @@ class CoreAdministration:
     Args:
         standings: ended for a user who is disabled or deleted.
         apart: whether users have host uids of their own (the spawner is root).
+        pool: the jails.
         cancel_turns: cancels a user's running turns.
     """
 
@@ -45,6 +48,7 @@ class CoreAdministration:
         turns: Turns,
         storage: Storage,
         apart: bool,
+        pool: Pool,
         cancel_turns: Callable[[str], int],
     ) -> None:
         self._users = users
@@ -54,6 +58,7 @@ class CoreAdministration:
         self._turns = turns
         self._storage = storage
         self._apart = apart
+        self._pool = pool
         self._cancel_turns = cancel_turns
         self._log = structlog.get_logger()
         self._one_at_a_time = asyncio.Lock()
@@ -159,14 +164,28 @@ class CoreAdministration:
 
     async def status(self) -> dict[str, Any]:
         """Users' jails, and whether egress is there."""
-        jails = await self._turns.jails()
+        found = await _or_unavailable(self._pool.describe())
         return {
             "egress": "up" if self._link.up else "down",
-            "jails": [
-                {"user": j.user, "state": j.phase, "life": j.life, "start_s": j.start_s, "pid": j.pid}
-                for j in jails
-            ],
+            "jails": [asdict(jail) for jail in found.jails],
         }
+
+    async def evict_jail(self, user: str) -> None:
+        """Have a user's jail go as soon as nothing runs in it."""
+        await self._on_jail(user, EvictUser(user))
+
+    async def kill_jail(self, user: str) -> None:
+        """End a user's jail now; its turns fail."""
+        await self._on_jail(user, KillUser(user))
+
+    async def drain_pool(self, on: bool) -> None:
+        """Take no new jail and let all go as they become idle; or end that."""
+        self._pool.drain(on)
+
+    async def _on_jail(self, user: str, act: EvictUser | KillUser) -> None:
+        if not await _or_unavailable(self._pool.ask(act)):
+            raise AdministrationError("not_found", f"{user} has no jail now")
+        self._log.info("jail_act", user=user, act=type(act).__name__)
 
     async def _get(self, name: str) -> User:
         try:

@@ -29,7 +29,9 @@ from actors.observer import Observer
 from actors.restart import RestartPolicy
 from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
 from actors.user import UserActor
+from core.accounts import CoreAccounts
 from core.administration import CoreAdministration
+from core.audited import AuditedAdministration, CoreAuditor
 from core.config import Config
 from core.credentials import CredentialDesk
 from core.egress.process import harden, read_config
@@ -44,6 +46,8 @@ from core.log import configure_logging, set_level
 from core.metrics import Metrics
 from core.observer import CoreObserver
 from core.policy import Policy
+from core.pool.actor import Pool, PoolActor
+from core.pool.jails import Budget, Keep
 from core.sessions import Library, SessionsService, Storage
 from core.sessions.actor import SessionsActor
 from core.spawner_link import Heard, Host, SpawnerActor
@@ -104,18 +108,20 @@ class Core:
         self._end: asyncio.Future[float | None] = self._loop.create_future()
         self._log = structlog.get_logger()
         self._metrics = metrics = Metrics()
-        self._observer: Observer = CoreObserver(metrics)
+        self._standings = Standings()
+        self._turns = Turns()
+        self._link = EgressLink(self._standings, self._turns, metrics.limit_met)
+        self._auditor = CoreAuditor(self._link)
+        self._observer: Observer = CoreObserver(metrics, self._auditor.jail_killed)
         self._policy = Policy(config.verbs)
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
-        self._standings = Standings()
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
         self._host = Host(self._host_uid)
-        self._turns = Turns()
-        self._link = EgressLink(self._standings, self._turns)
+        self._pool = Pool()
         self._agents = Agents(data_dir / "users", config)
         self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
         self._dump: StateDump | None = None
@@ -130,7 +136,9 @@ class Core:
                 library=Library(self._storage, self._sessions),
                 agents=self._agents,
                 metrics=metrics,
-                administration=self._administration(),
+                administration=AuditedAdministration(self._administration(), self._auditor),
+                accounts=CoreAccounts(self._link, self._table, self._auditor),
+                login_failed=self._auditor.login_failed,
                 credentials=CredentialDesk(self._link),
                 insight=self._insight(data_dir),
                 missing=self._missing,
@@ -172,6 +180,7 @@ class Core:
         specs = (
             ChildSpec("egress", self._start_egress),
             ChildSpec("spawner", self._start_spawner),
+            ChildSpec("pool", self._start_pool),
             ChildSpec("sessions", self._start_sessions),
             ChildSpec("users", self._start_users),
             ChildSpec("hub", self._start_hub),
@@ -209,11 +218,27 @@ class Core:
             sock=self._sockets.control,
             timers=self._edge,
             on_link=self._on_link,
-            on_count=self._metrics.jails_alive,
+            on_started=self._pool.started,
+            on_ended=self._pool.ended,
+            on_measured=self._pool.measured,
             on_shutdown=self._on_shutdown,
             on_reload=self._on_reload,
         )
         self._host.connect(ref)
+        return ref
+
+    def _start_pool(self, name: str, parent: Ref) -> Ref:
+        ref = PoolActor.start(
+            name,
+            parent,
+            self._observer,
+            budget=_budget(self._config),
+            builder=self._host,
+            timers=self._edge,
+            lag_s=lambda: self._hub.admission.lag_s,
+            metrics=self._metrics.pool,
+        )
+        self._pool.connect(ref)
         return ref
 
     def _start_sessions(self, name: str, parent: Ref) -> Ref:
@@ -236,7 +261,6 @@ class Core:
         return HubActor.start(name, parent, self._observer, loop=self._loop, start=start, stop=stop)
 
     def _start_user(self, name: str, user: str, parent: Ref, observer: Observer) -> Ref:
-        jail = self._config.jail
         services = {
             "provider.chat": self._link,
             **dict.fromkeys(("session.load", "session.append", "step.begin", "step.end"), self._sessions),
@@ -247,12 +271,11 @@ class Core:
             observer,
             user=user,
             edge=self._edge,
-            jails=self._host,
+            jails=self._pool,
             services=services,
             mode=self._policy.mode,
             next_life=lambda: next(self._lives),
-            start_timeout_s=jail.start_timeout_s,
-            idle_s=jail.idle_s,
+            start_timeout_s=self._config.pool.wait_s + self._config.jail.start_timeout_s,
         )
 
     # -- what parts ask of the whole ------------------------------------------------------------------
@@ -266,6 +289,7 @@ class Core:
             turns=self._turns,
             storage=self._storage,
             apart=self._apart,
+            pool=self._pool,
             cancel_turns=lambda user: self._hub.cancel_turns(user),  # noqa: PLW0108 - made later
         )
 
@@ -275,7 +299,7 @@ class Core:
             data_dir=data_dir,
             users=self._table,
             link=self._link,
-            turns=self._turns,
+            pool=self._pool,
             missing=self._missing,
             admission=lambda: self._hub.admission,
         )
@@ -335,13 +359,13 @@ class Core:
         self._policy.apply(config.verbs)
         self._agents.apply(config)
         self._hub.apply(config.hub, config.access)
+        self._pool.apply(_budget(config))
         self._log.info("config_used")
 
     async def _state(self) -> dict[str, Any]:
         """What an operator reads beside the stacks."""
-        jails = await self._turns.jails()
         return {
-            "jails": [dataclasses.asdict(jail) for jail in jails],
+            "pool": dataclasses.asdict(await self._pool.describe()),
             "turns": self._hub.describe(),
             "egress": self._link.describe(),
             "loop_lag_s": self._hub.admission.lag_s,
@@ -401,6 +425,20 @@ async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets, tl
     finally:
         for sock in sockets:
             sock.close()
+
+
+def _budget(config: Config) -> Budget:
+    pool = config.pool
+    return Budget(
+        jails=pool.max_jails,
+        starting=config.starting_at_once(config.jail.start),
+        memory_bytes=pool.memory_bytes,
+        free_bytes=pool.free_bytes,
+        idle_s=pool.idle_s,
+        queue=pool.max_waiting,
+        queue_s=pool.wait_s,
+        users={user: Keep(keep.idle_s, keep.keep) for user, keep in pool.users.items()},
+    )
 
 
 def _tls(name: str, fds: Mapping[str, int]) -> Tls | None:

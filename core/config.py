@@ -10,11 +10,14 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from msgspec import Meta
 
+from core.audit.section import AuditSection
 from core.errors import ConfigError
+from core.ledger.section import PriceSection, UsageSection, cost_fault, price_fault
 from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -22,6 +25,7 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Host = Annotated[str, Meta(min_length=1, max_length=253)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
+UserName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
 # a browser writes an origin in lower case and without the scheme's own port (RFC 6454)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*A-Z]+")
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+\Z")]
@@ -123,8 +127,6 @@ class JailSection(_Section, frozen=True):
     ] = "fork"
     python: Annotated[str, Meta(description="an interpreter that every uid may read")] = "/usr/bin/python3"
     start_timeout_s: Annotated[Seconds, Meta(description="from start to handshake (in seconds)")] = 30.0
-    idle_s: Annotated[Seconds, Meta(description="a jail idle this long is drained (in seconds)")] = 600.0
-    max_alive: Annotated[int, Meta(ge=1, le=10_000, description="jails at once; more are refused")] = 500
     uid_base: Annotated[
         int,
         Meta(
@@ -148,6 +150,40 @@ class VaultSection(_Section, frozen=True):
     ] = ""
 
 
+class PoolUserSection(_Section, frozen=True):
+    """[pool.users.NAME]: an exception for one user's jail."""
+
+    idle_s: Annotated[
+        Seconds | None, Meta(description="instead of pool.idle_s (in seconds); left out: the same")
+    ] = None
+    keep: Annotated[
+        bool, Meta(description="never given up for being idle, and the last one for want of memory")
+    ] = False
+
+
+class PoolSection(_Section, frozen=True):
+    """[pool]: which jails are kept warm."""
+
+    idle_s: Annotated[Seconds, Meta(description="a jail idle this long is given up (in seconds)")] = 600.0
+    max_jails: Annotated[
+        int, Meta(ge=1, le=10_000, description="at once; an idle one makes room for one that is wanted")
+    ] = 500
+    max_starting: Annotated[
+        int, Meta(ge=0, le=256, description="being built at once; 0: 16 with fork, 4 with exec")
+    ] = 0
+    memory_bytes: Annotated[
+        int, Meta(ge=0, le=1 << 50, description="of all jails together; 0: only free_bytes counts")
+    ] = 0
+    free_bytes: Annotated[
+        int, Meta(ge=0, le=1 << 50, description="what is left available of the machine's memory")
+    ] = 256 << 20
+    max_waiting: Annotated[
+        int, Meta(ge=0, le=10_000, description="users who wait for room; more are refused with 429")
+    ] = 200
+    wait_s: Annotated[Seconds, Meta(description="for so long, then 429 (in seconds)")] = 15.0
+    users: dict[UserName, PoolUserSection] = {}
+
+
 class ProviderSection(_Section, frozen=True, kw_only=True):
     """[providers.NAME]; its key stands in the provider key file, which egress alone reads."""
 
@@ -162,7 +198,10 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
     max_tokens: Annotated[
         int,
         Meta(
-            ge=1, le=10_000_000, description="anthropic: of one answer, where nobody says; it has to be sent"
+            ge=1,
+            le=10_000_000,
+            description="of one answer, where nobody says: sent to anthropic, which wants one, "
+            "and for users with a hard limit on tokens or cost",
         ),
     ] = 8_192
     max_tokens_field: Annotated[
@@ -201,7 +240,7 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
     ] = 64
     users: (
         Annotated[
-            tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")], ...],
+            tuple[UserName, ...],
             Meta(max_length=10_000, description="who may use it; left out: everybody; empty: nobody"),
         ]
         | msgspec.UnsetType
@@ -210,6 +249,10 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
         tuple[Annotated[str, Meta(max_length=256)], ...],
         Meta(max_length=8, description="PROVIDER/MODEL in order, while nothing of the answer has come"),
     ] = ()
+    prices: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=128)], PriceSection],
+        Meta(max_length=1_000, description='by model, "*" for any other; without one nothing is counted'),
+    ] = {}
 
 
 class AgentSection(_Section, frozen=True):
@@ -251,11 +294,18 @@ class Config(_Section, frozen=True):
     admin: AdminSection = AdminSection()
     access: AccessSection = AccessSection()
     jail: JailSection = JailSection()
+    pool: PoolSection = PoolSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
     vault: VaultSection = VaultSection()
+    usage: UsageSection = UsageSection()
+    audit: AuditSection = AuditSection()
     providers: dict[Name, ProviderSection] = {}
     verbs: dict[str, VerbMode] = {}
+
+    def starting_at_once(self, start: Literal["fork", "exec"]) -> int:
+        """How many jails are built at once where they are started that way."""
+        return self.pool.max_starting or (16 if start == "fork" else 4)
 
     @property
     def data_dir(self) -> Path:
@@ -304,12 +354,25 @@ def parse_config(text: str, source: str = "configuration") -> Config:
         raise ConfigError(f"{source}: not TOML: {error}") from None
     _check_names(raw, Config, (), text, source)
     # one by one first: an error in the whole does not say which of a table's own names it is about
-    for table, kind in (("providers", ProviderSection), ("verbs", VerbMode)):
-        entries = raw.get(table)
-        for name, value in entries.items() if isinstance(entries, dict) else ():
-            _convert(name, Name, (table, name), text, source)
-            _convert(value, kind, (table, name), text, source)
+    for at, (name_kind, kind) in _TABLES.items():
+        for name, value in _table(raw, at).items():
+            _convert(name, name_kind, (*at, name), text, source)
+            _convert(value, kind, (*at, name), text, source)
     return _check_meaning(_convert(raw, Config, (), text, source), text, source)
+
+
+# tables whose keys are names of somebody's choice: what the names and what the values are
+_TABLES: dict[tuple[str, ...], tuple[Any, Any]] = {
+    ("providers",): (Name, ProviderSection),
+    ("verbs",): (Name, VerbMode),
+    ("pool", "users"): (UserName, PoolUserSection),
+}
+
+
+def _table(raw: Any, at: tuple[str, ...]) -> dict[str, Any]:
+    for key in at:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    return raw if isinstance(raw, dict) else {}
 
 
 def _convert(raw: Any, kind: Any, at: tuple[str, ...], text: str, source: str) -> Any:
@@ -336,10 +399,10 @@ def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str,
             continue
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             _check_names(value, inner, path, text, source)
-        elif key == "providers":
+        elif path in _TABLES:
             for name, section in value.items():
                 if isinstance(section, dict):
-                    _check_names(section, ProviderSection, (*path, name), text, source)
+                    _check_names(section, _TABLES[path][1], (*path, name), text, source)
 
 
 def _check_meaning(config: Config, text: str, source: str) -> Config:
@@ -371,6 +434,7 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
         where = _line(text, ("vault", "master_key"))
         raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
     _check_listeners(config, text, source)
+    _check_usage(config, text, source)
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
@@ -412,6 +476,25 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def _check_usage(config: Config, text: str, source: str) -> None:
+    def wrong(key: tuple[str, ...], what: str) -> ConfigError:
+        return ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {what}")
+
+    try:
+        ZoneInfo(config.usage.zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        what = f"no time zone {config.usage.zone!r} here; such as UTC or Europe/Berlin"
+        raise wrong(("usage", "zone"), what) from None
+    for level, limits in (("soft", config.usage.soft), ("hard", config.usage.hard)):
+        if limits.cost is not None and (fault := cost_fault(limits.cost)):
+            raise wrong(("usage", level, "cost"), fault)
+    for name, section in config.providers.items():
+        for model, price in section.prices.items():
+            for key, value in (("input", price.input), ("output", price.output)):
+                if fault := price_fault(value):
+                    raise wrong(("providers", name, "prices", model, key), fault)
 
 
 def _line(text: str, key: tuple[str, ...]) -> str:

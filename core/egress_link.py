@@ -27,6 +27,7 @@ from core.egress.messages import (
     ChatStart,
     FromEgress,
     HandleMinted,
+    LimitMet,
     Refused,
     TokenRejected,
     VerifyAdminToken,
@@ -35,12 +36,13 @@ from core.egress.messages import (
 from core.errors import CoreError, LinkError
 from core.gathering import Gatherings, wanted_files
 from core.hub.jail_call import JailCalls
+from core.ledger.metering import Dimension, Level
 from core.link import LinkReader, encode_message
 from core.promise import promised
 from core.vault.handle import UserHandle
 from core.vault.standing import Standings
 from jail.wire.errors import CertosaError
-from jail.wire.schema import Failure, ProviderChat
+from jail.wire.schema import Failure, Notice, ProviderChat
 
 # A question to the vault is a row read or written; under emulation still well below this.
 _ASK_TIMEOUT_S = 20.0
@@ -84,9 +86,16 @@ class EgressLink:
     Args:
         standings: what the handles of verified tokens get; used on the loop.
         calls: asks jails for what is attached to messages.
+        limit_met: called on the edge's thread when a user reached a limit.
     """
 
-    def __init__(self, standings: Standings, calls: JailCalls) -> None:
+    def __init__(
+        self,
+        standings: Standings,
+        calls: JailCalls,
+        limit_met: Callable[[Level, Dimension], None] = lambda *_: None,
+    ) -> None:
+        self._limit_met = limit_met
         self._gatherings = Gatherings(calls)
         self._standings = standings
         self._lock = threading.Lock()
@@ -130,6 +139,10 @@ class EgressLink:
         if isinstance(message, Refused):
             raise VaultRefused(message.message)
         return message
+
+    def tell(self, make: Callable[[int], Any]) -> None:
+        """Send what has no answer; thread-safe. Raises LinkError when egress is down."""
+        self._send(make(next(self._ids)))
 
     async def verify(self, token: str) -> UserHandle | None:
         """The handle of the user a token belongs to, or None.
@@ -250,6 +263,8 @@ class EgressLink:
                         request = self._streams.get(stream_id)
                     if request is not None:
                         request.reply.item(item)
+                case LimitMet(stream_id, level, dimension, text):
+                    self._on_limit(stream_id, level, dimension, text)
                 case ChatDone(stream_id, end):
                     if (request := self._close(stream_id)) is not None:
                         request.reply.done(end)
@@ -260,6 +275,13 @@ class EgressLink:
                         settle = self._questions.get(message.id)
                     if settle is not None:
                         settle(message)
+
+    def _on_limit(self, stream_id: int, level: Level, dimension: Dimension, text: str) -> None:
+        self._limit_met(level, dimension)
+        with self._lock:
+            request = self._streams.get(stream_id)
+        if request is not None and level == "soft":
+            request.turn.sink.append(Notice(text, "usage"), _nothing_waits)
 
     def _close(self, stream_id: int) -> VerbRequest | None:
         with self._lock:
@@ -274,6 +296,10 @@ class EgressLink:
         if channel is None:
             raise LinkError(_LOST)
         channel.send(message)
+
+
+def _nothing_waits() -> None:
+    """A notice has no credit that goes back."""
 
 
 class EgressActor(Actor):

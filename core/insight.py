@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from core.egress_link import EgressLink, VaultRefused
 from core.errors import LinkError
 from core.hub.admin import AdministrationError
 from core.hub.admission import Admission
-from core.turns import Turns
+from core.pool.actor import Pool
 from core.users import NoSuchUser, UserNameError, Users, check_user_id
 
 _SUFFIXES = ("", "-wal", "-shm")
@@ -47,7 +48,7 @@ class CoreInsight:
         data_dir: Path,
         users: Users,
         link: EgressLink,
-        turns: Turns,
+        pool: Pool,
         missing: Callable[[], Sequence[str]],
         admission: Callable[[], Admission],
     ) -> None:
@@ -55,7 +56,7 @@ class CoreInsight:
         self._data_dir = data_dir
         self._users = users
         self._link = link
-        self._turns = turns
+        self._pool = pool
         self._missing = missing
         self._admission = admission
         self._began_s = time.monotonic()
@@ -77,16 +78,14 @@ class CoreInsight:
 
     async def pool(self) -> dict[str, Any]:
         """See the protocol."""
-        jail = self._config().jail
-        found = await self._turns.jails()
+        config = self._config()
+        found = await self._pool.describe()
         return {
-            "max_alive": jail.max_alive,
-            "idle_s": jail.idle_s,
-            "start": jail.start,
-            "jails": [
-                {"user": j.user, "state": j.phase, "life": j.life, "start_s": j.start_s, "pid": j.pid}
-                for j in found
-            ],
+            "start": config.jail.start,
+            **{name: getattr(config.pool, name) for name in ("max_jails", "idle_s", "max_waiting", "wait_s")},
+            "memory_limit_bytes": config.pool.memory_bytes,
+            "free_bytes": config.pool.free_bytes,
+            **asdict(found),
         }
 
     async def configuration(self) -> dict[str, Any]:

@@ -39,9 +39,10 @@ def keep_copy(db: sqlite3.Connection, path: Path, version: int) -> Path:
         unfinished.rename(copy)
         _flush(path.parent)
     except (OSError, sqlite3.Error) as error:
+        raise CopyFailed(f"{copy.name}: no copy could be made before the migration: {error}") from None
+    finally:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise CopyFailed(f"{copy.name}: no copy could be made before the migration: {error}") from None
     return copy
 
 

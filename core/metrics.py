@@ -5,18 +5,20 @@ from a closed set and are created at the start, so a rate is right from the firs
 not in the set counts as ``other``. A user's id is never a label. Everything here is thread-safe.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from core.ledger.metering import Dimension, Level
+from core.pool.jails import State, Why, WhyNot
 from jail.wire.errors import FaultReason
 from jail.wire.schema import ErrorCode, Failure, TurnEnd
 
 _FINISHES = ("stop", "length", "rounds", "repeats", "failing", "wall", "content_filter")
 _STATUSES = ("2xx", "3xx", "4xx", "5xx")
 _JAIL_ENDS = ("drained", "ended", "fault", "cancel", "stop", "start", "other")
-_ACTORS = ("UserActor", "Users", "Supervisor", "SpawnerActor", "EgressActor", "other")
+_ACTORS = ("user", "users", "supervisor", "spawner", "egress", "pool", "sessions", "hub", "other")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TURN_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3_600)
@@ -57,6 +59,7 @@ class Metrics:
             "files",
             "sessions",
             "agents",
+            "usage",
             "health",
             "metrics",
             "admin",
@@ -65,7 +68,7 @@ class Metrics:
         for route in self._routes:
             for status in _STATUSES:
                 self._http.labels(route, status)
-        self._jails_alive = Gauge("certosa_jails_alive", "Jails that run or are being started.", registry=r)
+        self.pool = PoolMetrics(r)
         self._jail_start_s = Histogram(
             "certosa_jail_start_seconds", "From asking for a jail to its worker's first frame.",
             buckets=_SECONDS, registry=r,
@@ -76,6 +79,14 @@ class Metrics:
         self._edge_faults = _Labelled(
             r, "certosa_edge_faults_total", "Jails that broke the protocol, by how.", "reason",
             (*get_args(FaultReason), "other"),
+        )  # fmt: skip
+        self._limits_met = _Labelled(
+            r, "certosa_usage_soft_limits_total", "Soft limits reached, by of what.", "dimension",
+            (*get_args(Dimension), "other"),
+        )  # fmt: skip
+        self._usage_refused = _Labelled(
+            r, "certosa_usage_refused_total", "Refused at a hard limit, by of what.", "dimension",
+            (*get_args(Dimension), "other"),
         )  # fmt: skip
         self._restarts = _Labelled(
             r, "certosa_restarts_total", "Children that a supervisor restarted.", "actor", ("other",)
@@ -126,6 +137,10 @@ class Metrics:
         """The hub's loop ran that late."""
         self._loop_lag_s.set(seconds)
 
+    def limit_met(self, level: Level, dimension: Dimension) -> None:
+        """A user reached a limit of their day's; a hard one refused a request."""
+        (self._limits_met if level == "soft" else self._usage_refused).inc(dimension)
+
     # -- the middle floor (see actors.observer) -----------------------------------------------------
 
     def handled(self, actor: str, seconds: float, mailbox: int) -> None:
@@ -142,10 +157,6 @@ class Metrics:
         """A jail ended: drained, fault_REASON, or one word for how."""
         self._jails_ended.inc("fault" if reason.startswith("fault_") else reason)
 
-    def jails_alive(self, count: int) -> None:
-        """So many jails run or are being started."""
-        self._jails_alive.set(count)
-
     def peer_faulted(self, reason: str) -> None:
         """A jail broke the protocol."""
         self._edge_faults.inc(reason)
@@ -153,6 +164,48 @@ class Metrics:
     def restarted(self, actor: str) -> None:
         """A supervisor restarted a child of this kind."""
         self._restarts.inc(actor)
+
+
+class PoolMetrics:
+    """The pool's part; its methods are called by the pool's actor."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        jails = Gauge("certosa_pool_jails", "Jails, by state.", ("state",), registry=registry)
+        self._jails = {state: jails.labels(state) for state in get_args(State)}
+        self._memory = Gauge(
+            "certosa_pool_memory_bytes", "Proportional memory of all jails.",
+            registry=registry,
+        )  # fmt: skip
+        self._evictions = _Labelled(
+            registry, "certosa_pool_evictions_total", "Jails given up, by why.", "reason",
+            (*get_args(Why), "other"),
+        )  # fmt: skip
+        self._refused = _Labelled(
+            registry, "certosa_pool_refused_total", "Jails that were wanted and not started, by why.",
+            "reason", (*get_args(WhyNot), "other"),
+        )  # fmt: skip
+        self._wait_s = Histogram(
+            "certosa_pool_wait_seconds", "What a jail waited for room before its start.",
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+
+    def now(self, counts: Mapping[State, int], memory_bytes: int) -> None:
+        """The jails by state, and what they hold together."""
+        for state, count in counts.items():
+            self._jails[state].set(count)
+        self._memory.set(memory_bytes)
+
+    def evicted(self, why: Why) -> None:
+        """An idle jail was given up."""
+        self._evictions.inc(why)
+
+    def refused(self, why: WhyNot) -> None:
+        """A jail was wanted and not started."""
+        self._refused.inc(why)
+
+    def waited(self, seconds: float) -> None:
+        """A jail is started, that long after it was wanted."""
+        self._wait_s.observe(seconds)
 
 
 class _Labelled:

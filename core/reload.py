@@ -21,9 +21,11 @@ LIVE = (
     "hub.max_turns",
     "hub.max_turns_per_user",
     "access",
-    "jail.idle_s",
     "jail.start_timeout_s",
+    *(f"pool.{name}" for name in ("idle_s", "memory_bytes", "free_bytes", "max_waiting", "wait_s", "users")),
     "agent",
+    "usage.soft",
+    "usage.hard",
     "providers",
     "verbs",
 )

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from core.backup.archive import STAGING
 from core.config import Config, is_loopback
 from core.errors import CoreError
 from core.log import configure_logging
@@ -38,7 +39,6 @@ _SOURCE = Path(__file__).resolve().parents[1]
 _BACKLOG = 1_024
 _USERS_FROM = 1_000  # past uid_base, as in core.users
 # an executed start is half the spawner's own work, a forked one is done beside it
-_MAX_STARTING: dict[Start, int] = {"exec": 4, "fork": 16}
 _MAX_UID = 2**31 - 2
 _KEY_FDS = ("provider-keys", "master-key", "next-master-key")
 KEY_FILE = "provider-keys.toml"
@@ -57,6 +57,11 @@ def serve(config: Config, config_path: Path | None) -> int:
     log = structlog.get_logger()
     data_dir = config.data_dir.absolute()
     owners = owners_of(config)
+    if os.path.lexists(data_dir / STAGING):
+        raise ServeError(
+            f"{data_dir / STAGING} was left by a restore that was cut short: delete it and what was"
+            " restored beside it, then restore again"
+        )
     Layout(data_dir, owners).prepare()
     with contextlib.ExitStack() as held:
         staged = stage(data_dir, _SOURCE)
@@ -65,7 +70,7 @@ def serve(config: Config, config_path: Path | None) -> int:
         _check_interpreter(owners)
         _refuse_second(data_dir)
         start = _attack_first(doctor_config(spawner, config_path), log)
-        spawner = replace(spawner, start=start, max_starting=_MAX_STARTING[start])
+        spawner = replace(spawner, start=start, max_starting=config.starting_at_once(start))
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
 
@@ -109,7 +114,7 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
         app=staged.app,
         start=jail.start,
         owners=owners,
-        user_uids=range(jail.uid_base + _USERS_FROM, _MAX_UID),
+        user_uids=user_uids_of(config),
         limits=Limits(
             processes=jail.processes,
             open_files=jail.open_files,
@@ -117,8 +122,8 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
             address_bytes=jail.address_bytes,
             tmp_bytes=jail.tmp_bytes,
         ),
-        max_alive=jail.max_alive,
-        max_starting=_MAX_STARTING[jail.start],
+        max_alive=config.pool.max_jails,
+        max_starting=config.starting_at_once(jail.start),
         grace_s=config.server.grace_s,
     )
 
@@ -129,6 +134,11 @@ def owners_of(config: Config) -> Owners | None:
         return None
     base = config.jail.uid_base
     return Owners(Identity(base, base), Identity(base + 1, base + 1))
+
+
+def user_uids_of(config: Config) -> range:
+    """The host uids that users may have when we are root."""
+    return range(config.jail.uid_base + _USERS_FROM, _MAX_UID)
 
 
 def _services(

@@ -16,6 +16,7 @@ from core.egress_link import LinkUp
 from core.errors import CoreError, LinkError
 from core.promise import promised
 from jail.host import messages as host
+from jail.wire.schema import Failure
 
 _ASK_TIMEOUT_S = 60.0
 _RETRY_S = 0.01
@@ -52,7 +53,9 @@ class SpawnerActor(Actor):
         sock: the control socket; the loop reads it and tells this actor :class:`Heard`.
         timers: for a second try when the socket is full.
         on_link: called with the new link when egress was restarted.
-        on_count: called with the number of jails that are started or being started.
+        on_started: called with the life of each jail that is built, and its first process.
+        on_ended: called with the life of each jail that is gone or could not be started.
+        on_measured: called with what jails use.
         on_shutdown: called with the grace in seconds when the spawner says stop.
         on_reload: called with the descriptors, by flag, that are to be used from now on.
     """
@@ -66,7 +69,9 @@ class SpawnerActor(Actor):
         sock: socket.socket,
         timers: Edge,
         on_link: Callable[[LinkUp], None],
-        on_count: Callable[[int], None],
+        on_started: Callable[[int, int], None],
+        on_ended: Callable[[int], None],
+        on_measured: Callable[[tuple[host.JailUse, ...]], None],
         on_shutdown: Callable[[float], None],
         on_reload: Callable[[dict[str, int]], None],
     ) -> None:
@@ -74,7 +79,9 @@ class SpawnerActor(Actor):
         self._sock = sock
         self._timers = timers
         self._on_link = on_link
-        self._on_count = on_count
+        self._on_started = on_started
+        self._on_ended = on_ended
+        self._on_measured = on_measured
         self._on_shutdown = on_shutdown
         self._on_reload = on_reload
         self._handed: dict[str, int] = {}
@@ -89,7 +96,6 @@ class SpawnerActor(Actor):
                 self._on_heard(heard, fd)
             case Launch(life, user_id, host_uid, owner):
                 self._owners[life] = owner
-                self._on_count(len(self._owners))
                 self._say(host.StartJail(life, user_id, host_uid))
             case AskHost(request, on_answer):
                 self._waiting[request.request] = on_answer
@@ -109,16 +115,20 @@ class SpawnerActor(Actor):
 
     def _on_heard(self, heard: Any, fd: int | None) -> None:
         match heard:
-            case host.JailStarted(life, spawn_s, pid) if fd is not None:
+            case host.JailStarted(life, _, pid) if fd is not None:
                 sock = socket.socket(fileno=fd)
                 owner = self._owners.get(life)
-                if owner is None or not tell(owner, user.JailStarted(life, sock, spawn_s, pid)):
+                if owner is None or not tell(owner, user.JailStarted(life, sock)):
                     sock.close()
                     self._say(host.KillJail(life))
+                self._on_started(life, pid)
             case host.JailFailed(life, text):
-                self._tell_last(life, user.JailFailed(life, text))
+                failure = Failure("unavailable", f"your jail could not be started: {text}"[:2_000])
+                self._tell_last(life, user.JailFailed(life, failure))
             case host.JailExited(life, how):
                 self._tell_last(life, user.JailExited(life, how))
+            case host.JailsMeasured(jails):
+                self._on_measured(jails)
             case host.UserReady(request, error):
                 if (on_answer := self._waiting.pop(request, None)) is not None:
                     on_answer(error)
@@ -140,7 +150,7 @@ class SpawnerActor(Actor):
         """What a jail's owner hears last of it."""
         if (owner := self._owners.pop(life, None)) is not None:
             tell(owner, message)
-        self._on_count(len(self._owners))
+        self._on_ended(life)
 
     def _say(self, message: Any) -> None:
         self._queue.append(message)
@@ -182,7 +192,7 @@ class AskHost:
 
 
 class Host:
-    """What others call: implements actors.user.Jails. Thread-safe.
+    """What others call: implements core.pool.actor.Builder. Thread-safe.
 
     Args:
         host_uid: the uid a user's jails run as (0 where the spawner is an ordinary user).
@@ -215,6 +225,10 @@ class Host:
     def kill(self, life: int) -> None:
         """End a jail."""
         tell(self._spawner, _Say(host.KillJail(life)))
+
+    def measure(self, lives: tuple[int, ...]) -> None:
+        """Have jails measured; ``on_measured`` is called."""
+        tell(self._spawner, _Say(host.MeasureJails(lives)))
 
     def say_ready(self) -> None:
         """Tell the spawner that core serves."""

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pykka
-
 from actors.base import Ref, ask, tell
 from actors.calls import CallSpec
 from actors.observer import Observer
@@ -15,9 +13,7 @@ from actors.supervisor import ChildSpec, FindChild, ListChildren, Supervisor, Ti
 from actors.user_messages import (
     CancelCall,
     CancelTurn,
-    DescribeJail,
     GrantCall,
-    JailInfo,
     Leave,
     StartCall,
     StartTurn,
@@ -152,10 +148,6 @@ class Turns:
         """End a call early; harmless when it is over."""
         tell(self._users, ToUser(spec.handle.user, CancelCall(spec.name)))
 
-    async def jails(self) -> list[JailInfo]:
-        """Every user's jail as it stands; one that doesn't answer in 5 s is left out."""
-        return await asyncio.to_thread(self._jails)
-
     async def leave(self, user: str, timeout_s: float) -> bool:
         """Let a user's actor end; whether it did in time."""
         ref = await asyncio.to_thread(self._ask, LeaveUser(user))
@@ -167,24 +159,6 @@ class Turns:
 
     def _ask(self, message: Any) -> Any:
         return ask(self._users, message, _DESCRIBE_TIMEOUT_S)
-
-    def _jails(self) -> list[JailInfo]:
-        answers = [_ask(ref) for _, ref in self._ask(ListChildren())]
-        found: list[JailInfo] = []
-        for answer in answers:
-            try:
-                if answer is not None:
-                    found.append(answer.get(timeout=_DESCRIBE_TIMEOUT_S))
-            except (pykka.Timeout, pykka.ActorDeadError):
-                continue
-        return found
-
-
-def _ask(ref: Ref) -> "pykka.Future[Any] | None":
-    try:
-        return ref.ask(DescribeJail(), block=False)
-    except pykka.ActorDeadError:
-        return None
 
 
 async def _gone(refs: list[Ref], timeout_s: float) -> bool:

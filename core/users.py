@@ -170,7 +170,7 @@ class Users:
             " (SELECT host_uid FROM users UNION ALL SELECT host_uid FROM retired_uids)"
         ).fetchone()
         uid = max(self._first_uid, (last or 0) + 1)
-        while _is_taken(uid):
+        while is_taken(uid):
             uid += 1
         if uid > _MAX_UID:
             raise UsersError("no host uid is left: choose a lower jail.uid_base")
@@ -191,7 +191,7 @@ class Users:
                 raise UsersError(f"the users' database failed: {error}") from None
 
 
-def _is_taken(uid: int) -> bool:
+def is_taken(uid: int) -> bool:
     """Whether the host knows this number as a user or a group."""
     with contextlib.suppress(KeyError):
         pwd.getpwuid(uid)

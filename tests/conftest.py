@@ -20,15 +20,26 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.wall.outcomes import Outcomes
+
 _SETTLE_S = 2.0
 _PR_SET_CHILD_SUBREAPER = 36
 # opened once by the standard library or the test runner and kept on purpose
 _KEPT = ("/dev/null", "/dev/urandom", "/dev/random", "/proc/", "/sys/")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """See :mod:`tests.wall.outcomes`."""
+    parser.addoption(
+        "--wall-report", type=Path, help="keep the outcomes of the tests of the wall in this file"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Adopt orphans, so that a jail whose starter died is still found."""
     config.addinivalue_line("markers", "outlives(reason): leaves something behind on purpose")
+    config.addinivalue_line("markers", "wall(case, start): shows that a case of tests/wall/cases.py holds")
+    config.pluginmanager.register(Outcomes(config.getoption("--wall-report")), "wall")
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # structlog's own default draws tracebacks with every local, which stalls an event loop for seconds
     structlog.configure(

@@ -46,6 +46,9 @@ def _show_section(name: str, settings: dict[str, Any]) -> None:
     if plain or not settings:
         print(f"[{name}]")
     for key, value in plain.items():
+        if value is None:  # TOML has no null
+            print(f"# {_key(key)} is not set")
+            continue
         # A JSON string, number, boolean or list of these is TOML too.
         print(f"{_key(key)} = {msgspec.json.encode(value).decode()}")
     if plain or not settings:

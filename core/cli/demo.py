@@ -13,11 +13,11 @@ from core.cli.api import ApiClient
 from core.cli.demo_server import DemoServer, demo_server
 from core.cli.demo_wall import Attempt, attempts
 from core.cli.failure import FAILED, CommandFailed
-from core.cli.jail_memory import jail_memory_bytes
 from core.cli.output import harmless, print_json
 
 _USERS = ("alice", "bob")
 _EXPECTED = "refused"
+_MEASURED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +173,20 @@ def _jails(server: DemoServer) -> list[dict[str, Any]]:
         {
             "user": jail["user"],
             "start_s": round(jail["start_s"], 4),
-            "memory_bytes": jail_memory_bytes(jail["pid"]) if jail["pid"] else 0,
+            "memory_bytes": jail["memory_bytes"] or 0,
         }
-        for jail in server.status()["jails"]
+        for jail in _measured(server)
     ]
+
+
+def _measured(server: DemoServer) -> list[dict[str, Any]]:
+    """The jails, once the server has measured them, which it does every other second."""
+    deadline_s = time.monotonic() + _MEASURED_S
+    while True:
+        jails: list[dict[str, Any]] = server.status()["jails"]
+        if all(jail["memory_bytes"] for jail in jails) or time.monotonic() > deadline_s:
+            return jails
+        time.sleep(0.2)
 
 
 def _note(arguments: argparse.Namespace, text: str) -> None:

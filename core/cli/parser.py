@@ -5,6 +5,7 @@ from typing import Any
 
 from core.cli.presets import PRESETS
 
+_SORTS = ("user", "state", "age", "idle", "memory", "cpu", "uses")
 _EPILOG = """\
 exit codes:
   0  done
@@ -33,7 +34,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_tokens(commands)
     _add_providers(commands)
     _add_credentials(commands)
+    _add_pool(commands)
+    _add_usage(commands)
+    _add_audit(commands)
     _add_configuration(commands)
+    _add_backup(commands)
     return parser
 
 
@@ -63,6 +68,13 @@ def _command(
     module, function = target.split(":")
     parser.set_defaults(module=f"core.cli.{module}", function=function)
     return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 3_600:
+        raise ValueError
+    return value
 
 
 def _group(commands: Any, name: str, text: str) -> Any:
@@ -166,6 +178,23 @@ def _add_tokens(commands: Any) -> None:
     revoke.add_argument("token_id", metavar="ID", help="as `certosa token list` shows it")
 
 
+def _add_pool(commands: Any) -> None:
+    pool = _group(commands, "pool", "look at the users' jails, and give them up")
+    show = _command(pool, "show", "pool:show", "show the jails: state, age, memory, CPU, uses")
+    show.add_argument("--sort", choices=_SORTS, default="user", help="by what (default: %(default)s)")
+    show.add_argument(
+        "--watch", nargs="?", type=_seconds, const=2.0, metavar="SECONDS",
+        help="again every so often until Ctrl-C (default: 2)",
+    )  # fmt: skip
+    for name, text in (
+        ("evict", "have a user's jail go as soon as nothing runs in it; their next message starts another"),
+        ("kill", "end a user's jail now; turns that run in it fail"),
+    ):
+        _command(pool, name, f"pool:{name}", text).add_argument("user", metavar="USER")
+    _command(pool, "drain", "pool:drain", "start no jail any more and let all go as they become idle")
+    _command(pool, "open", "pool:reopen", "start jails again after drain")
+
+
 def _add_providers(commands: Any) -> None:
     providers = _group(commands, "provider", "manage the model providers of the configuration")
     add = _command(
@@ -221,7 +250,52 @@ def _add_credentials(commands: Any) -> None:
     _command(key, "rotate", "credentials:rotate_key", "make a new master key and wrap everything under it")
 
 
+def _add_usage(commands: Any) -> None:
+    usage = _command(commands, "usage", "usage:usage", "show what was used, by day, model and user")
+    usage.add_argument("user", nargs="?", default="", help="of one user (default: of all)")
+    usage.add_argument("--mine", action="store_true", help="your own; the token comes as for chat")
+    usage.add_argument("--day", metavar="DAY", help="one day, such as 2026-12-31 (default: today)")
+    usage.add_argument("--since", metavar="DAY", help="from that day on")
+    _add_account(usage)
+    limits = _group(commands, "limit", "manage what users may use in a day")
+    show = _command(limits, "show", "usage:show_limits", "show a user's limits and what is left of them")
+    show.add_argument("user")
+    change = _command(limits, "set", "usage:set_limits", "give a user limits of their own")
+    change.add_argument("user")
+    what = "tokens, requests, bytes or cost; the value is a number, none or default; may be repeated"
+    change.add_argument("--soft", metavar="NAME=VALUE", action="append", default=[], help=what)
+    change.add_argument("--hard", metavar="NAME=VALUE", action="append", default=[], help=what)
+
+
+def _add_audit(commands: Any) -> None:
+    audit = _group(commands, "audit", "look at the log of who did what, and check it")
+    show = _command(audit, "show", "audit:show", "print the latest lines that match")
+    show.add_argument("--user", default="", help="about this user, or of their doing")
+    show.add_argument("--kind", default="", help="such as token_made or limit_reached")
+    show.add_argument("--since", default="", metavar="TIME", help="2026-12-31 or 2026-12-31T08:00Z")
+    show.add_argument("--until", default="", metavar="TIME", help="the same")
+    show.add_argument("--limit", default="100", metavar="N", help="at most so many lines (default: 100)")
+    _command(
+        audit, "verify", "audit:verify", "find lines that were changed, moved, removed or cut off"
+    )  # fmt: skip
+
+
 def _add_configuration(commands: Any) -> None:
     config = _group(commands, "config", "look at the configuration")
     _command(config, "check", "configuration:check", "say whether the configuration is right")
     _command(config, "show", "configuration:show", "print every setting with its value")
+
+
+def _add_backup(commands: Any) -> None:
+    backup = _command(
+        commands, "backup", "backup:backup",
+        "write all of the server's data, keys too, to a file sealed under a passphrase",
+    )  # fmt: skip
+    restore = _command(commands, "restore", "backup:restore", "put a backup into an empty data directory")
+    backup.add_argument("--verify", action="store_true", help="write nothing: read FILE and check it")
+    for command, text in ((backup, "a new file"), (restore, "as `certosa backup` wrote it")):
+        command.add_argument("file", metavar="FILE", help=text)
+        command.add_argument(
+            "--passphrase-file", metavar="PATH",
+            help="a file that holds it alone (default: asked for, or a line of standard input)",
+        )  # fmt: skip

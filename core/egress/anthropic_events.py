@@ -120,6 +120,17 @@ class MessageAssembly:
         """Whether the upstream said why it ended."""
         return self._finish is not None
 
+    @property
+    def usage(self) -> Usage:
+        """What the upstream said was used so far: input with what was read from the cache and written to
+        it, all of which is the prompt.
+        """
+        usage = self._usage
+        read = count(usage.cache_read_input_tokens)
+        written = count(usage.cache_creation_input_tokens)
+        total = count(usage.input_tokens) + read + written
+        return Usage(count(total), count(usage.output_tokens))
+
     def take(self, data: bytes) -> tuple[str, str]:
         """Take one event's data; returns the pieces (reasoning, text) it brought.
 
@@ -223,12 +234,4 @@ class MessageAssembly:
             finish = "tool_calls"
         elif finish == "tool_calls":
             finish = "stop"
-        return calls, ChatEnd(finish, self._total())
-
-    def _total(self) -> Usage:
-        """Input with what was read from the cache and written to it: all of it is the prompt."""
-        usage = self._usage
-        read = count(usage.cache_read_input_tokens)
-        written = count(usage.cache_creation_input_tokens)
-        total = count(usage.input_tokens) + read + written
-        return Usage(count(total), count(usage.output_tokens))
+        return calls, ChatEnd(finish, self.usage)

@@ -60,6 +60,7 @@ class BuiltinProvider:
         raise ProviderError(
             "not_found",
             f"builtin has no model {ask.model[:96]!r}; it has {ASSISTANT} and {LOAD}",
+            spent="nothing",
         )
 
     async def close(self) -> None:

@@ -102,6 +102,11 @@ class Assembly:
         """Whether the upstream said why it ended; at most its usage still follows."""
         return self._finish is not None
 
+    @property
+    def usage(self) -> Usage:
+        """What the upstream said was used, so far."""
+        return self._usage
+
     def take(self, data: bytes) -> tuple[str, str]:
         """Take one event's data; returns the pieces (reasoning, text) it brought, in that order.
 

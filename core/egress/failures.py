@@ -21,7 +21,18 @@ _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206
 def status_error(
     provider: str, status: int, retry_after: str | None, detail: str, now: datetime
 ) -> ProviderError:
-    """An answer that isn't 200, as an error. ``detail`` is sanitised already (or empty)."""
+    """An answer that isn't 200, as an error. ``detail`` is sanitised already (or empty).
+
+    No tokens are counted for it: servers charge for answers.
+    """
+    error = _status_error(provider, status, retry_after, detail, now)
+    error.spent = "nothing"
+    return error
+
+
+def _status_error(
+    provider: str, status: int, retry_after: str | None, detail: str, now: datetime
+) -> ProviderError:
     wait_s = parse_retry_after(retry_after, now)
     said = f" It said: {detail}" if detail else ""
     if status in (401, 403):

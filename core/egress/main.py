@@ -25,6 +25,7 @@ from pathlib import Path
 import structlog
 
 from core.config import Config
+from core.egress.accounts import OpenAccounts, open_accounts
 from core.egress.first_token import show_first_token
 from core.egress.keyfile import read_provider_keys
 from core.egress.process import harden, read_config
@@ -61,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.provider_keys is not None:
             keys = read_provider_keys(arguments.provider_keys, config.providers)
         vault = Vault(arguments.data_dir / "_keys", source=_key_source(arguments))
+        accounts = _open_accounts(arguments.data_dir / "_keys", config, vault)
         show_first_token(vault, arguments.data_dir / "_keys", config.server.log_format)
     except (ConfigError, VaultError) as error:
         _log.error("egress_start_failed", reason=str(error))
@@ -70,18 +72,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     loop.set_default_executor(ThreadPoolExecutor(_RESOLVER_THREADS, "resolver"))
     spawner = socket.socket(fileno=arguments.spawner) if arguments.spawner is not None else None
     dump = arguments.data_dir / "_keys" / "dump-egress.txt"
-    return loop.run_until_complete(_run(config, vault, keys, core, spawner, dump))
+    return loop.run_until_complete(_run(config, vault, accounts, keys, core, spawner, dump))
+
+
+def _open_accounts(keys_dir: Path, config: Config, vault: Vault) -> OpenAccounts:
+    try:
+        return open_accounts(keys_dir, config, *vault.audit_key())
+    except BaseException:
+        vault.close()
+        raise
 
 
 async def _run(
     config: Config,
     vault: Vault,
+    accounts: OpenAccounts,
     keys: dict[str, Secret],
     core: socket.socket,
     spawner: socket.socket | None,
     dump: Path,
 ) -> int:
-    egress = Egress(config, vault, keys)
+    egress = Egress(config, vault, accounts, keys)
     with contextlib.ExitStack() as held:
         held.callback(StateDump(dump, egress.state).close)
         if spawner is not None:

@@ -8,9 +8,11 @@ from typing import Literal
 
 import msgspec
 
+from core.egress.account_messages import AccountAnswer, AccountQuestion
 from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
 from core.egress.message_base import LinkMessage as _Message
 from core.egress.message_base import SecretLinkMessage as _Secretive
+from core.ledger.metering import Dimension, Level
 from jail.wire.schema import ChatCall, ChatDelta, ChatEnd, Failure, Message, Sampling, ToolSpec
 
 # ---- core asks ------------------------------------------------------------------------------
@@ -98,7 +100,7 @@ class ChatStart(_Message, frozen=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
-    files: dict[str, bytes] = {}  # noqa: RUF012 - msgspec makes a new one each time
+    files: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 class ChatCredit(_Message, frozen=True):
@@ -132,6 +134,7 @@ class Ping(_Message, frozen=True):
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
     | NewAdminToken | ListAdminTokens | VerifyAdminToken
+    | AccountQuestion
     | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
     | CredentialQuestion
 )  # fmt: skip
@@ -226,6 +229,16 @@ class ChatItem(_Message, frozen=True):
     item: ChatDelta | ChatCall
 
 
+class LimitMet(_Message, frozen=True):
+    """The user of stream ``id`` has reached a limit: of a soft one they are told, of a hard one
+    ChatFailed tells.
+    """
+
+    level: Level
+    dimension: Dimension
+    text: str
+
+
 class ChatDone(_Message, frozen=True):
     """Stream ``id`` ended well."""
 
@@ -240,6 +253,6 @@ class ChatFailed(_Message, frozen=True):
 
 FromEgress = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
-    | ProvidersListed | ChatFileTaken | ChatItem | ChatDone | ChatFailed
-    | CredentialAnswer
+    | ProvidersListed | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
+    | AccountAnswer | CredentialAnswer
 )  # fmt: skip

@@ -18,10 +18,10 @@ from core.config import ProviderSection
 from core.egress.failures import MAX_ERROR_BODY_BYTES, error_detail, sanitise, status_error
 from core.egress.messages import ChatStart
 from core.egress.provider_keys import FindKey
-from core.egress.providers import Again, Outlet, ProviderError, UpstreamSaid
+from core.egress.providers import Again, Counter, Outlet, ProviderError, Spent, UpstreamSaid
 from core.egress.secret import Secret, Striker
 from core.egress.sse import SseError, SseParser
-from jail.wire.schema import ChatEnd, ToolCall
+from jail.wire.schema import ChatEnd, ToolCall, Usage
 
 _KEEPALIVE_S = 4.0  # below the 5 s after which common servers close: a POST must not race that
 _READ_BUFFER_BYTES = 64 << 10  # beyond twice this the upstream's TCP pauses
@@ -52,6 +52,11 @@ class Assembly(Protocol):
 
     done: bool
     """Whether the upstream said that nothing more comes."""
+
+    @property
+    def usage(self) -> Usage:
+        """What the upstream said was used, so far."""
+        ...
 
     @property
     def finished(self) -> bool:
@@ -122,10 +127,14 @@ class ModelServer:
         """Close the connections."""
         await self._session.close()
 
-    async def chat(self, ask: ChatStart, out: Outlet) -> ChatEnd:
+    async def chat(self, ask: ChatStart, out: Counter) -> ChatEnd:
         """Answer ``ask`` through ``out``. Raises ProviderError whatever the server does."""
-        body = self._dialect.body(ask)
-        headers = await self._key_headers(ask.user)
+        try:
+            body = self._dialect.body(ask)
+            headers = await self._key_headers(ask.user)
+        except ProviderError as error:
+            error.spent = "nothing"
+            raise
         try:
             return await self._chat(body, headers, out)
         except UpstreamSaid as error:
@@ -171,7 +180,7 @@ class ModelServer:
         key = self._key if isinstance(self._key, Secret | None) else await self._key(user)
         return {} if key is None else self._dialect.key_headers(key)
 
-    async def _chat(self, body: bytes, headers: Mapping[str, str], out: Outlet) -> ChatEnd:
+    async def _chat(self, body: bytes, headers: Mapping[str, str], out: Counter) -> ChatEnd:
         section = self._section
         loop = asyncio.get_running_loop()
         begin_at_s = loop.time() + section.connect_s + section.first_byte_s
@@ -207,7 +216,7 @@ class ModelServer:
                     self._url, data=body, headers=headers, allow_redirects=False
                 )
         except aiohttp.ConnectionTimeoutError:
-            raise self._late("could not be reached", self._section.connect_s) from None
+            raise self._unreached() from None
         except TimeoutError:
             raise self._late("did not begin to answer", self._section.first_byte_s) from None
         try:
@@ -216,9 +225,21 @@ class ModelServer:
             # not read to its end: the connection is closed, which is what stops the upstream
             response.release()
 
-    async def _read_stream(self, response: aiohttp.ClientResponse, out: Outlet, begin_at_s: float) -> ChatEnd:
+    async def _read_stream(
+        self, response: aiohttp.ClientResponse, out: Counter, begin_at_s: float
+    ) -> ChatEnd:
+        assembly = self._dialect.assembly(self._name)
+        try:
+            await self._read_events(response, assembly, out, begin_at_s)
+        finally:
+            out.usage(assembly.usage)
+        return await _finish(assembly, out)
+
+    async def _read_events(
+        self, response: aiohttp.ClientResponse, assembly: Assembly, out: Outlet, begin_at_s: float
+    ) -> None:
         loop = asyncio.get_running_loop()
-        sse, assembly = SseParser(), self._dialect.assembly(self._name)
+        sse = SseParser()
         deadline_s, began, read_bytes = begin_at_s, False, 0
         while not assembly.done:
             try:
@@ -245,9 +266,8 @@ class ModelServer:
                 began = True
                 wait_s = _AFTER_FINISH_S if assembly.finished else self._section.idle_s
                 deadline_s = loop.time() + wait_s
-        return await _finish(assembly, out)
 
-    async def _read_json(self, response: aiohttp.ClientResponse, out: Outlet, begin_at_s: float) -> ChatEnd:
+    async def _read_json(self, response: aiohttp.ClientResponse, out: Counter, begin_at_s: float) -> ChatEnd:
         """A server that does not stream: its whole answer is taken as one chunk."""
         body = bytearray()
         try:
@@ -258,7 +278,10 @@ class ModelServer:
         except TimeoutError:
             raise self._late("did not finish its answer", self._section.first_byte_s) from None
         assembly = self._dialect.assembly(self._name)
-        await _pass_on(assembly.take(bytes(body)), out)
+        try:
+            await _pass_on(assembly.take(bytes(body)), out)
+        finally:
+            out.usage(assembly.usage)
         return await _finish(assembly, out)
 
     def _check_length(self, read_bytes: int, limit_bytes: int | None = None) -> None:
@@ -297,6 +320,11 @@ class ModelServer:
             again="elsewhere",
         )
 
+    def _unreached(self) -> ProviderError:
+        error = self._late("could not be reached", self._section.connect_s)
+        error.spent = "nothing"
+        return error
+
     def _client_error(self, error: aiohttp.ClientError) -> ProviderError:
         check = "have the operator check base_url and that the server runs."
         again: Again = "retry"
@@ -313,11 +341,12 @@ class ModelServer:
         elif isinstance(error, aiohttp.ClientPayloadError):
             what = "broke off: the answer was cut before its end. Try again."
         elif isinstance(error, aiohttp.ServerTimeoutError):
-            return self._late("could not be reached", self._section.connect_s)
+            return self._unreached()
         else:
             what = f"did not answer in proper HTTP ({type(error).__name__}): {check}"
             again = "elsewhere"
-        return ProviderError("upstream", f"{self._name} {what}", again=again)
+        spent: Spent = "nothing" if isinstance(error, aiohttp.ClientConnectorError) else "perhaps"
+        return ProviderError("upstream", f"{self._name} {what}", again=again, spent=spent)
 
 
 async def _pass_on(pieces: tuple[str, str], out: Outlet) -> None:

@@ -4,10 +4,14 @@ from typing import Literal, Protocol
 
 from core.egress.messages import ChatStart
 from core.errors import CoreError
-from jail.wire.schema import ChatEnd, ErrorCode, Failure, ToolCall
+from jail.wire.schema import ChatEnd, ErrorCode, Failure, ToolCall, Usage
 
 Again = Literal["no", "retry", "elsewhere"]
 """What helps: nothing (the request itself is wrong), the same once more, or another provider only."""
+
+
+Spent = Literal["nothing", "perhaps"]
+"""Whether a failed try may have cost something: it never reached a model or was turned away, or it may."""
 
 
 class ProviderError(CoreError):
@@ -18,12 +22,19 @@ class ProviderError(CoreError):
         message: what happened and what to do.
         retry_after_s: when the other end wants to be asked again.
         again: what may be tried as long as nothing of the answer has come.
+        spent: whether the ledger has to count what was sent.
     """
 
     def __init__(
-        self, code: ErrorCode, message: str, retry_after_s: int | None = None, again: Again = "no"
+        self,
+        code: ErrorCode,
+        message: str,
+        retry_after_s: int | None = None,
+        again: Again = "no",
+        spent: Spent = "perhaps",
     ) -> None:
         super().__init__(message)
+        self.spent: Spent = spent
         self.failure = Failure(code, message[:2_000], retry_after_s)
         self.again: Again = again
 
@@ -49,6 +60,14 @@ class Outlet(Protocol):
 
     async def call(self, call: ToolCall) -> None:
         """A whole tool call."""
+        ...
+
+
+class Counter(Outlet, Protocol):
+    """An outlet that also wants to know what the upstream says was used, however the answer ends."""
+
+    def usage(self, usage: Usage) -> None:
+        """What it said so far."""
         ...
 
 

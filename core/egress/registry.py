@@ -1,17 +1,21 @@
 """The providers that a configuration names, each on its terms, with its fallbacks behind it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from core.config import Config, ProviderSection
 from core.egress.anthropic import AnthropicProvider
 from core.egress.builtin import BuiltinProvider
 from core.egress.fallbacks import Fallback, WithFallbacks
+from core.egress.metered import Chatting, Metered
 from core.egress.model_server import Key, ModelServer
 from core.egress.openai import OpenAiProvider
 from core.egress.providers import Provider
 from core.egress.secret import Striker
 from core.egress.upstream import Terms, Upstream
+from core.ledger.metering import Met, Meter
+
+_BUILTIN_TOKENS = 8_192
 
 
 class Registry(NamedTuple):
@@ -24,16 +28,32 @@ class Registry(NamedTuple):
     upstreams: dict[str, Upstream]
 
 
-def make_providers(config: Config, keys: Mapping[str, Key], striker: Striker) -> Registry:
-    """Make them within a running event loop; those of ``chat`` are to be closed by the caller."""
+def make_providers(
+    config: Config,
+    keys: Mapping[str, Key],
+    striker: Striker,
+    meter: Meter,
+    told: Callable[[int, Met], None],
+) -> Registry:
+    """Make them within a running event loop; those of ``chat`` are to be closed by the caller.
+
+    Args:
+        meter: the ledger, by which every try of a chat goes.
+        told: called with a chat's id and a limit that its user reached.
+    """
+
+    def metered(provider: Chatting, output_tokens: int) -> Metered:
+        return Metered(provider, meter, told, output_tokens, config.usage.bytes_per_token)
+
     servers = {
         name: _server(name, section, keys.get(name), striker) for name, section in config.providers.items()
     }
     upstreams = {
-        name: Upstream(name, servers[name], Terms.of(section)) for name, section in config.providers.items()
+        name: Upstream(name, metered(servers[name], section.max_tokens), Terms.of(section))
+        for name, section in config.providers.items()
     }
     single: dict[str, Provider] = dict(upstreams)
-    single["builtin"] = BuiltinProvider()
+    single["builtin"] = metered(BuiltinProvider(), _BUILTIN_TOKENS)
     found = dict(single)
     for name, section in config.providers.items():
         if section.fallbacks:

@@ -13,6 +13,8 @@ import structlog
 
 from actors.base import tell
 from core.config import Config
+from core.egress.account_messages import AccountQuestion
+from core.egress.accounts import Accounts, OpenAccounts
 from core.egress.keyfile import read_provider_keys
 from core.egress.link import Link
 from core.egress.messages import (
@@ -20,12 +22,14 @@ from core.egress.messages import (
     ChatCredit,
     ChatFile,
     ChatStart,
+    LimitMet,
     ListProviders,
     Ok,
     Ping,
     ProvidersListed,
     ProviderState,
     Refused,
+    RemoveUser,
     TryProvider,
 )
 from core.egress.process import read_config
@@ -36,6 +40,7 @@ from core.egress.streams import StreamLimits, Streams
 from core.egress.trial import try_provider
 from core.egress.vault_access import VaultAccess
 from core.errors import ConfigError, LinkError
+from core.ledger.metering import LedgerUnavailable, Met
 from core.log import set_level
 from core.vault.actor import Ask, VaultActor
 from core.vault.vault import Answer, Vault
@@ -53,22 +58,28 @@ class Egress:
     Args:
         config: the whole configuration.
         vault: open; this takes it over and closes it.
+        opened: the ledger and the audit log; this takes them over.
         keys: providers' keys by provider.
     """
 
-    def __init__(self, config: Config, vault: Vault, keys: Mapping[str, Secret]) -> None:
+    def __init__(
+        self, config: Config, vault: Vault, opened: OpenAccounts, keys: Mapping[str, Secret]
+    ) -> None:
+        striker = self._striker = Striker(keys.values())
         self._loop = asyncio.get_running_loop()
         self.vault_ended = self._loop.create_future()
         self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
         self._access = VaultAccess(self._vault)
-        striker = self._striker = Striker(keys.values())
-        self._registry = self._make_providers(config, keys)
+        self.link = Link(self._received, self._opened)
+        self.accounts_ended = self._loop.create_future()
+        self._accounts = Accounts(opened, config, self.link.send, self._on_accounts_ended)
+        self._registry = self._make_providers(config, keys, striker)
         self._keyed = frozenset(keys)
         self._config = config
         self._keys = {name: key.reveal() for name, key in keys.items()}
         self._trials: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        self.link = Link(self._received, self._opened)
+        self._removals: set[asyncio.Task[None]] = set()
         self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
         self._questions = 0
 
@@ -84,10 +95,12 @@ class Egress:
         try:
             await self._loop.create_connection(lambda: self.link, sock=core)
             _log.info("egress_started", providers=sorted(self._registry.chat))
-            ends = (self.link.ended, self.vault_ended, stop)
+            ends = (self.link.ended, self.vault_ended, self.accounts_ended, stop)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self.vault_ended.done():
                 return LinkError("the vault's actor ended")
+            if self.accounts_ended.done():
+                return LinkError("the ledger or the audit log ended")
             return self.link.ended.result() if self.link.ended.done() else None
         finally:
             await self._close()
@@ -115,7 +128,7 @@ class Egress:
             # what was secret stays so: chats of before may still bring it back
             old = [Secret(text) for text in self._striker.texts]
             self._striker = Striker([*keys.values(), *old])
-            before, self._registry = self._registry, self._make_providers(config, keys)
+            before, self._registry = self._registry, self._make_providers(config, keys, self._striker)
             self._keys, self._keyed = said, frozenset(keys)
             left = self._streams.use(self._registry.chat, self._striker, _limits(config))
             closing = self._loop.create_task(_close_when_unused(before, {*left, *self._trials}))
@@ -125,11 +138,8 @@ class Egress:
         else:
             self._streams.use(self._registry.chat, self._striker, _limits(config))
         self._config = config
+        self._accounts.use(config)
         _log.info("config_used")
-
-    def _make_providers(self, config: Config, keys: Mapping[str, Secret]) -> Registry:
-        found = ProviderKeys(self._access.open, keys, self._striker)
-        return make_providers(config, {name: found.of(name) for name in config.providers}, self._striker)
 
     async def state(self) -> dict[str, Any]:
         """What an operator reads beside the stacks."""
@@ -141,16 +151,18 @@ class Egress:
 
     async def _close(self) -> None:
         await self._streams.close()
-        for task in self._trials:
+        tasks = self._trials | self._removals
+        for task in tasks:
             task.cancel()
-        if self._trials:
-            await asyncio.wait(self._trials, timeout=_TRIAL_STOP_S)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_TRIAL_STOP_S)
         for task in self._closing:
             task.cancel()  # closes them at once
         if self._closing:
             await asyncio.wait(self._closing, timeout=_TRIAL_STOP_S)
         for provider in self._registry.chat.values():
             await provider.close()
+        await self._accounts.close()
         self._vault.stop(block=False)
         await asyncio.wait((self.vault_ended,), timeout=_VAULT_STOP_S)
         if not self.vault_ended.done():
@@ -172,8 +184,35 @@ class Egress:
             self.link.send(ProvidersListed(message.id, self._states()))
         elif isinstance(message, Ping):
             self.link.send(Ok(message.id))
+        elif isinstance(message, AccountQuestion):
+            self._accounts.take(message)
+        elif isinstance(message, RemoveUser):
+            self._remove_user(message)
         else:
             self._ask_vault(message)
+
+    def _remove_user(self, question: RemoveUser) -> None:
+        """The ledger first: a crash in between leaves a user who is removed again."""
+
+        async def run() -> None:
+            try:
+                await self._accounts.forget(question.user)
+            except LedgerUnavailable as error:
+                self.link.send(Refused(question.id, str(error)))
+            else:
+                self._ask_vault(question)
+
+        task = self._loop.create_task(run())
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    def _make_providers(self, config: Config, keys: Mapping[str, Secret], striker: Striker) -> Registry:
+        found = ProviderKeys(self._access.open, keys, striker)
+        finders = {name: found.of(name) for name in config.providers}
+        return make_providers(config, finders, striker, self._accounts.meter, self._limit_met)
+
+    def _limit_met(self, id: int, met: Met) -> None:
+        self.link.send(LimitMet(id, met.level, met.dimension, met.text))
 
     def _states(self) -> tuple[ProviderState, ...]:
         now_s = self._loop.time()
@@ -217,6 +256,10 @@ class Egress:
     def _on_vault_ended(self) -> None:
         """On the vault's thread; harmless when it is we who stopped it."""
         self._loop.call_soon_threadsafe(_settle, self.vault_ended)
+
+    def _on_accounts_ended(self) -> None:
+        """On a thread of theirs; harmless when it is we who stopped them."""
+        self._loop.call_soon_threadsafe(_settle, self.accounts_ended)
 
 
 def _limits(config: Config) -> StreamLimits:

@@ -11,7 +11,7 @@ from core.config import AgentSection
 from core.egress.messages import ChatStart, ProviderTried, Refused, TryProvider
 from core.egress.model_server import ModelServer
 from core.egress.providers import ProviderError
-from jail.wire.schema import Message, Sampling, ToolCall
+from jail.wire.schema import Message, Sampling, ToolCall, Usage
 
 _CHAT_S = 10.0  # with the list's own limit below what core waits for an answer
 _MAX_TOKENS = 16
@@ -28,6 +28,9 @@ class _Nowhere:
 
     async def call(self, call: ToolCall) -> None:
         """Dropped."""
+
+    def usage(self, usage: Usage) -> None:
+        """Not counted: a test is the operator's own."""
 
 
 async def try_provider(

@@ -7,7 +7,7 @@ import ipaddress
 import math
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 from aiohttp import web
@@ -24,17 +24,18 @@ _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+(?:\s*,\s*[A-Za-z0-9-]+){0,63}")
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _PREFLIGHT_S = "600"
 _EXPOSED = (
-    "X-Request-Id, Request-Id, X-Certosa-Turn, X-Certosa-Session, Retry-After, ETag, Content-Range,"
-    " Content-Disposition, x-should-retry"
+    "X-Request-Id, Request-Id, X-Certosa-Turn, X-Certosa-Session, X-Certosa-Notice, Retry-After, ETag,"
+    " Content-Range, Content-Disposition, x-should-retry"
 )
 
 _log = structlog.get_logger()
 
 
 class Access:
-    """Used on the hub's loop."""
+    """Used on the hub's loop. ``login_failed`` is told the address and public id of each wrong token."""
 
-    def __init__(self, section: AccessSection) -> None:
+    def __init__(self, section: AccessSection, login_failed: Callable[[str, str], None]) -> None:
+        self._login_failed = login_failed
         self._logins = FailedLogins(section)
         self.apply(section)
 
@@ -86,6 +87,7 @@ class Access:
         address = self.address(request)
         wait_s = self._logins.failed(address, token, time.monotonic())
         # the id is public; that of a real token says whose was tried
+        self._login_failed(address, public_id(token) or "")
         _log.warning(
             "login_failed", address=address, token_id=public_id(token) or "", wait_s=round(wait_s, 3)
         )

@@ -81,6 +81,18 @@ class Administration(Protocol):
         """``models``, ``models_error``, ``model``, ``chat_error``, ``answer_s``; no error: empty."""
         ...
 
+    async def evict_jail(self, user: str) -> None:
+        """Have a user's jail go as soon as nothing runs in it."""
+        ...
+
+    async def kill_jail(self, user: str) -> None:
+        """End a user's jail now; its turns fail."""
+        ...
+
+    async def drain_pool(self, on: bool) -> None:
+        """Take no new jail and let all go as they become idle; or end that."""
+        ...
+
     async def status(self) -> dict[str, Any]:
         """What runs, for people and for monitoring; builtin objects only."""
         ...
@@ -107,6 +119,7 @@ class AdminApi:
 
     ``GET /status|health|pool|config|sessions|providers``, ``GET|POST /users``,
     ``DELETE /users/NAME``, ``POST /users/NAME/disable|enable``, ``GET|POST /users/NAME/tokens``,
+    ``POST /pool/drain|open``, ``POST /pool/NAME/evict|kill``,
     ``GET /users/NAME/sessions``, ``GET /tokens``, ``GET|POST /admin-tokens``,
     ``DELETE /tokens/ID``, ``POST /providers/NAME/test``; each below a prefix.
     """
@@ -121,6 +134,10 @@ class AdminApi:
             web.get(f"{prefix}/status", self._status),
             web.get(f"{prefix}/health", self._health),
             web.get(f"{prefix}/pool", self._pool),
+            web.post(f"{prefix}/pool/drain", self._drain),
+            web.post(f"{prefix}/pool/open", self._open),
+            web.post(f"{prefix}/pool/{{name}}/evict", self._evict),
+            web.post(f"{prefix}/pool/{{name}}/kill", self._kill),
             web.get(f"{prefix}/config", self._config),
             web.get(f"{prefix}/users", self._list_users),
             web.post(f"{prefix}/users", self._add_user),
@@ -144,6 +161,22 @@ class AdminApi:
 
     async def _pool(self, _: web.Request) -> web.Response:
         return _json(await self._see.pool())
+
+    async def _drain(self, _: web.Request) -> web.Response:
+        await self._do.drain_pool(True)
+        return _json({"draining": True})
+
+    async def _open(self, _: web.Request) -> web.Response:
+        await self._do.drain_pool(False)
+        return _json({"draining": False})
+
+    async def _evict(self, request: web.Request) -> web.Response:
+        await self._do.evict_jail(request.match_info["name"])
+        return _json({"evicted": request.match_info["name"]})
+
+    async def _kill(self, request: web.Request) -> web.Response:
+        await self._do.kill_jail(request.match_info["name"])
+        return _json({"killed": request.match_info["name"]})
 
     async def _config(self, _: web.Request) -> web.Response:
         return _json(await self._see.configuration())

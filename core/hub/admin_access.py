@@ -9,6 +9,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from core.acting import WHO
 from core.hub.errors import HubError
 from core.hub.tokens import Verifier, authenticate_admin
 
@@ -18,7 +19,7 @@ _UCRED = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
 @web.middleware
 async def guard_socket(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Of the command line's application."""
-    check_peer(request)
+    WHO.set(f"uid:{check_peer(request)}")
     return await handler(request)
 
 
@@ -31,18 +32,20 @@ def guard_admin(verifier: Verifier, open_paths: frozenset[str]) -> Middleware:
             return await handler(request)
         token_id = await authenticate_admin(request, verifier)
         # whatever is logged of this request says who asked for it
+        WHO.set(f"token:{token_id}")
         with structlog.contextvars.bound_contextvars(admin_token=token_id):
             return await handler(request)
 
     return guard
 
 
-def check_peer(request: web.Request) -> None:
-    """HubError 403 unless root or core's own uid is at the other end of the Unix socket."""
+def check_peer(request: web.Request) -> int:
+    """The uid at the other end of the Unix socket; HubError 403 unless it is root or core's own."""
     sock = request.transport.get_extra_info("socket") if request.transport else None
     uid = _peer_uid(sock) if sock is not None and sock.family == socket.AF_UNIX else None
     if uid is None or uid not in (0, os.geteuid()):
         raise HubError(403, "only root and the server's own user may do this", "forbidden")
+    return uid
 
 
 def _peer_uid(sock: Any) -> int:

@@ -17,9 +17,11 @@ from core.hub.turns import RunningTurn, Starter
 from core.metrics import Metrics
 from core.sessions import Behind, Finished, Labels, Library, LogEvent
 from core.vault.handle import UserHandle
-from jail.wire.schema import Agent, Delta, Failure, Message, Sampling, ToolStarted, TurnEnd
+from jail.wire.schema import Agent, Delta, Failure, Message, Notice, Sampling, ToolStarted, TurnEnd
 
 TURN_HEADER = "X-Certosa-Turn"
+NOTICE_HEADER = "X-Certosa-Notice"
+"""Where a soft limit of the day's was reached before the answer began."""
 
 KEEP_ALIVE_S = 15.0
 STALL_S = 30.0
@@ -27,6 +29,7 @@ STALL_S = 30.0
 _BACKSTOP_S = 120.0
 """Past a turn's own time limit: the user's actor should have ended it long ago."""
 _MAX_ANSWER_CHARS = 16 << 20
+_MAX_NOTICE_CHARS = 500
 
 _log = structlog.get_logger()
 
@@ -137,6 +140,7 @@ class Delivery:
 
     async def _whole(self, agent: Agent, turn: RunningTurn, answer: Shape, asked_s: float) -> web.Response:
         text: list[str] = []
+        headers = _headers(turn)
         size, acted = 0, turn.kept
         async with aclosing(turn.log.watch(idle_s=self._keep_alive_s)) as found:
             async for batch in found:
@@ -144,9 +148,10 @@ class Delivery:
                     if isinstance(batch.outcome, Failure):
                         raise from_failure(batch.outcome, acted)
                     body = answer.whole("".join(text), batch.outcome)
-                    return web.Response(body=body, content_type="application/json", headers=_headers(turn))
+                    return web.Response(body=body, content_type="application/json", headers=headers)
                 if isinstance(batch, Behind):
                     break
+                headers.update(_notices(batch))
                 for event in batch:
                     acted = acted or isinstance(event.item, ToolStarted)
                     if isinstance(event.item, Delta) and event.item.text:
@@ -189,6 +194,8 @@ class Delivery:
                     if isinstance(batch, Behind):
                         raise _behind()
                     acted = acted or any(isinstance(e.item, ToolStarted) for e in batch)
+                    if not response.prepared:
+                        response.headers.update(_notices(batch))
                     self._check_backstop(agent, asked_s)
                     data = answer.chunks(batch) if batch else answer.keep_alive()
                     if data:
@@ -239,6 +246,15 @@ def _said(labels: Labels) -> dict[str, object]:
 
 def _headers(turn: RunningTurn) -> dict[str, str]:
     return {TURN_HEADER: turn.id}
+
+
+def _notices(batch: tuple[LogEvent, ...]) -> dict[str, str]:
+    """A soft limit that was reached, as a header; its text went through a jail's log and is cleaned."""
+    for event in batch:
+        if isinstance(event.item, Notice) and event.item.kind == "usage":
+            text = "".join(c if " " <= c <= "~" else "?" for c in event.item.text[:_MAX_NOTICE_CHARS])
+            return {NOTICE_HEADER: text}
+    return {}
 
 
 def _speaks(batch: tuple[LogEvent, ...]) -> bool:

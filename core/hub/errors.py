@@ -28,6 +28,7 @@ _STATUS: dict[ErrorCode, int] = {
     "not_found": 404,
     "invalid": 400,
     "limit": 400,
+    "quota": 429,
     "overloaded": 429,
     "timeout": 504,
     "cancelled": CLIENT_CLOSED,
@@ -79,6 +80,8 @@ class HubError(CoreError):
     def as_dict(self) -> dict[str, object]:
         """``{"error": {message, type, param, code}}``."""
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "certosa_error")
+        if self.code == "insufficient_quota":
+            kind = self.code  # OpenAI's name of it, as type and as code
         return {
             "error": {
                 "message": self.message, "type": kind, "param": self.param, "code": self.code
@@ -100,5 +103,6 @@ def from_failure(failure: Failure, acted: bool) -> HubError:
     if status in (429, 503) and retry_after_s is None:
         retry_after_s = 5
     # OpenAI's clients repeat 429 and 5xx by themselves unless this header says not to
-    headers = {"x-should-retry": "false"} if acted else {}
-    return HubError(status, failure.message, failure.code, retry_after_s=retry_after_s, headers=headers)
+    headers = {"x-should-retry": "false"} if acted or failure.code == "quota" else {}
+    code = "insufficient_quota" if failure.code == "quota" else failure.code
+    return HubError(status, failure.message, code, retry_after_s=retry_after_s, headers=headers)

@@ -86,7 +86,7 @@ class _ToolChoice(_Struct, frozen=True):
 
 class _Format(_Struct, frozen=True):
     type: Literal["json_schema"]
-    schema: msgspec.Raw
+    schema: dict[str, Any]
 
 
 class _OutputConfig(_Struct, frozen=True):
@@ -130,7 +130,11 @@ class MessagesRequest(_Struct, frozen=True):
     def sampling(self) -> Sampling:
         """What of it goes to the model's server."""
         wanted = self.output_config.format if self.output_config else None
-        format_ = ResponseFormat("answer", "", bytes(wanted.schema).decode(), True) if wanted else None
+        format_ = (
+            ResponseFormat("answer", "", msgspec.json.encode(wanted.schema).decode(), True)
+            if wanted
+            else None
+        )
         stop = tuple(self.stop_sequences or ())
         return Sampling(self.temperature, self.top_p, self.max_tokens, stop, format_)
 
@@ -163,7 +167,7 @@ def parse_messages(body: bytes) -> MessagesRequest:
     except (msgspec.DecodeError, UnicodeError) as error:
         raise invalid(f"the body is not JSON: {clip(str(error))}", "invalid_json") from None
     if request.output_config and request.output_config.format:
-        check_schema(bytes(request.output_config.format.schema), "output_config.format.schema")
+        check_schema(request.output_config.format.schema, "output_config.format.schema")
     return request
 
 

@@ -1,19 +1,18 @@
 """What every answer has: an id, plain headers, an error's shape, and a count."""
 
 import secrets
-from contextvars import ContextVar
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from core.acting import REQUEST as _request_id
 from core.hub import anthropic_errors
 from core.hub.access import ACCESS
 from core.hub.admin import AdministrationError, from_administration
 from core.hub.errors import CLIENT_CLOSED, HubError
 from core.metrics import Metrics
 
-_request_id: ContextVar[str] = ContextVar("request_id", default="req_none")
 _HEADERS = {
     "Server": "certosa",
     "X-Content-Type-Options": "nosniff",
@@ -37,7 +36,7 @@ _ROUTES = {
     "/readyz": "health",
     "/metrics": "metrics",
 }
-_FAMILIES = ("models", "files", "sessions", "agents", "credentials")
+_FAMILIES = ("models", "files", "sessions", "agents", "usage", "credentials")
 
 PAGES: web.AppKey[bool] = web.AppKey("pages", bool)
 """Whether an application answers to web pages of the configured origins."""

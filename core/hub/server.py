@@ -31,10 +31,12 @@ from core.hub.listening import Door
 from core.hub.messages import Messages
 from core.hub.middleware import PAGES, answering, finish_headers
 from core.hub.models import Models
+from core.hub.openapi import OPENAPI_PATH, serve_openapi
 from core.hub.sessions import Sessions
 from core.hub.tls import Tls
 from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import Starter, Turns
+from core.hub.usage import Accounts, AccountsApi, UsageApi
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService
 
@@ -54,7 +56,8 @@ _log = structlog.get_logger()
 class HubParts:
     """What the hub is given.
 
-    ``missing`` names what the server still waits for before it is ready (empty: ready).
+    ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
+    the server still waits for before it is ready (empty: ready).
     """
 
     config: HubSection
@@ -67,6 +70,8 @@ class HubParts:
     metrics: Metrics
     administration: Administration
     credentials: Keeper
+    accounts: Accounts
+    login_failed: Callable[[str, str], None]
     insight: Insight
     missing: Callable[[], Sequence[str]]
     admin: AdminSection
@@ -83,7 +88,7 @@ class HubServer:
     def __init__(self, parts: HubParts) -> None:
         self._parts = parts
         self.admission = Admission(parts.config, parts.metrics)
-        self._access = Access(parts.access)
+        self._access = Access(parts.access, parts.login_failed)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._runners: list[web.AppRunner] = []
         self._doors: list[Door] = []
@@ -201,6 +206,8 @@ class HubServer:
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
+        app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
+        app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app
 
@@ -214,6 +221,7 @@ class HubServer:
         app.middlewares.append(guard_admin(parts.verifier, frozenset(open_paths)))
         app.router.add_get("/metrics", self._metrics)
         app.add_routes(AdminApi(parts.administration, parts.insight).routes("/admin/v1"))
+        app.add_routes(AccountsApi(parts.accounts).routes("/admin/v1"))
         self._add_health(app)
         return app
 
@@ -223,6 +231,7 @@ class HubServer:
         app.add_routes(AdminApi(self._parts.administration, self._parts.insight).routes("/v1"))
         app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
         app.add_routes(KeyApi(self._parts.credentials).routes())
+        app.add_routes(AccountsApi(self._parts.accounts).routes("/v1"))
         return app
 
     def _app(self, max_body_bytes: int, admin: bool) -> web.Application:

@@ -38,11 +38,15 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 _log = structlog.get_logger()
 
 
-class _Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of PATCH."""
+
     title: Annotated[str, Meta(min_length=1, max_length=80)]
 
 
-class _Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST .../fork."""
+
     at: Annotated[int, Meta(ge=0, le=2**53)]
     id: str
 
@@ -91,7 +95,7 @@ class Sessions:
     async def rename(self, request: web.Request) -> web.Response:
         """PATCH /v1/sessions/ID: ``{"title": TEXT}``."""
         handle = await authenticate(request, self._verifier)
-        asked = await _parsed(request, _Rename)
+        asked = await _parsed(request, Rename)
         if not asked.title.isprintable():
             raise invalid("a title is one line of text", "invalid_value", "title")
         with _explained():
@@ -127,7 +131,7 @@ class Sessions:
     async def fork(self, request: web.Request) -> web.Response:
         """POST /v1/sessions/ID/fork: ``{"at": SEQ, "id": NEW}``, a new one with the first messages."""
         handle = await authenticate(request, self._verifier)
-        asked = await _parsed(request, _Fork)
+        asked = await _parsed(request, Fork)
         with _explained():
             made = await self._library.fork(handle, request.match_info["id"], asked.at, asked.id)
         return _json(session_object(made), 201)

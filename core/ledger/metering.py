@@ -68,12 +68,16 @@ class Grant(NamedTuple):
 
 
 class LimitReached(CoreError):
-    """A hard limit is reached. ``failure`` is for the user: code ``quota``, with when it resets."""
+    """A hard limit is reached. ``failure`` is for the user: code ``quota``, with when it resets.
 
-    def __init__(self, dimension: Dimension, failure: Failure) -> None:
+    ``first``: the first time for this user today; the ledger has audited it then.
+    """
+
+    def __init__(self, dimension: Dimension, failure: Failure, first: bool = False) -> None:
         super().__init__(failure.message)
         self.dimension = dimension
         self.failure = failure
+        self.first = first
 
 
 class LedgerUnavailable(CoreError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from core.audit.key import make_key, unwrap_key, wrap_key
 from core.egress.credential_messages import (
     BoxKey,
     CredentialAnswer,
@@ -78,6 +79,15 @@ class Keyring:
             return _unwrap(self._master, user, salt, wrapped)
         except SealError:
             raise VaultRefusal("this user's key does not open; restore the vault from a backup") from None
+
+    def audit_key(self) -> tuple[bytes, bool]:
+        """The audit log's key, and whether it was made just now. VaultError where it does not open."""
+        wrapping, wrapped = self._master.audit_wrapping(), self._store.audit_key()
+        if wrapped is not None:
+            return unwrap_key(wrapping, wrapped), False
+        key = make_key()
+        self._store.set_audit_key(wrap_key(wrapping, key))
+        return key, True
 
     def open(self, owner: str, name: str) -> Credential | None:
         """A credential, for use now. Raises VaultRefusal where its record was changed."""
@@ -159,9 +169,12 @@ class Keyring:
                     self._store.set_user_key(user, _wrap(new, user, salt, data_key))
                     self._step("user")
                 credentials = self._cabinet.rewrap(old, new, self._step)
+                if (audit := self._store.audit_key()) is not None:
+                    audit_key = unwrap_key(old.audit_wrapping(), audit)
+                    self._store.set_audit_key(wrap_key(new.audit_wrapping(), audit_key))
                 self._store.set_verifier(new.verifier())
                 self._step("wrapped")
-        except SealError as error:
+        except (SealError, VaultError) as error:
             self._source.discard_next()
             raise VaultRefusal(f"{error}: nothing was changed; restore the vault from a backup") from None
         self._step("committed")

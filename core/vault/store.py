@@ -85,6 +85,15 @@ class VaultStore:
         row = self._db.execute("SELECT value FROM meta WHERE key = 'operator_salt'").fetchone()
         return bytes(row[0])
 
+    def audit_key(self) -> bytes | None:
+        """The audit log's key, wrapped."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'audit_key'").fetchone()
+        return bytes(row[0]) if row else None
+
+    def set_audit_key(self, wrapped: bytes) -> None:
+        """Keep it, in place of what was there."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('audit_key', ?)", (wrapped,))
+
     def add_user(self, user: str, salt: bytes, data_key: bytes, now_s: int) -> None:
         """Make a user with a wrapped data key; nothing changes where there is one."""
         self._db.execute(

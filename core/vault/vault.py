@@ -113,6 +113,10 @@ class Vault:
             self._store.close()
             self._lock.close()
 
+    def audit_key(self) -> tuple[bytes, bool]:
+        """The audit log's key, and whether it was made just now. VaultError where it does not open."""
+        return self._keys.audit_key()
+
     def answer(self, question: Question) -> Answer:
         """Answer one question. Raises sqlite3.Error where the disk fails."""
         try:

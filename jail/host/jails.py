@@ -1,7 +1,7 @@
 """All jails of one life of core's: started at core's word, followed, ended, reaped."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,8 @@ from jail.host.diagnosis import Diagnosis
 from jail.host.launcher import JailSpec, Starter
 from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
-from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
+from jail.host.measure import measure
+from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, JailUse, StartJail, ToCore
 from jail.host.profile import Limits, Profile, System, user_paths
 from jail.host.running import Phase, RunningJail
 
@@ -113,7 +114,7 @@ class Jails:
         if not self._open:
             self._fail(request, "the server is shutting down")
         elif len(self._entries) + len(self._waiting) >= self._plan.max_alive:
-            self._fail(request, f"{self._plan.max_alive} jails are alive (jail.max_alive)")
+            self._fail(request, f"{self._plan.max_alive} jails are alive (pool.max_jails)")
         else:
             self._waiting.append(request)
             self._start_waiting()
@@ -139,6 +140,16 @@ class Jails:
     def refuse_new(self) -> None:
         """Start none any more; those alive go on."""
         self._open = False
+
+    def measure(self, lives: Iterable[int]) -> tuple[JailUse, ...]:
+        """What these use; those that are gone are left out."""
+        found = []
+        for life in lives:
+            if (entry := self._entries.get(life)) is not None:
+                used = measure(entry.jail.pids)
+                if used.processes:
+                    found.append(JailUse(life, *used))
+        return tuple(found)
 
     def pidfds(self) -> list[int]:
         """The pid 1 of every jail, as far as known."""

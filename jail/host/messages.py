@@ -99,6 +99,27 @@ class Shutdown(_Message, frozen=True):
     grace_s: float
 
 
+class MeasureJails(_Message, frozen=True):
+    """Measure jails; JailsMeasured answers, without those that are gone."""
+
+    lives: Annotated[tuple[Life, ...], Meta(max_length=64)]
+
+
+class JailUse(msgspec.Struct, frozen=True):
+    """What a jail's processes hold (proportional, in bytes) and have used of the CPU (in seconds)."""
+
+    life: Life
+    memory_bytes: int
+    processes: int
+    cpu_s: float
+
+
+class JailsMeasured(_Message, frozen=True):
+    """What MeasureJails asked for."""
+
+    jails: tuple[JailUse, ...]
+
+
 class CoreReady(_Message, frozen=True):
     """Core serves: its listeners accept."""
 
@@ -113,8 +134,18 @@ class Reload(_Message, frozen=True):
     """Use what was handed over since the last one; all of it was checked."""
 
 
-FromCore = StartJail | KillJail | PrepareUser | RemoveUser | CoreReady
-ToCore = JailStarted | JailFailed | JailExited | UserReady | EgressLink | Shutdown | Handed | Reload
+FromCore = StartJail | KillJail | PrepareUser | RemoveUser | MeasureJails | CoreReady
+ToCore = (
+    JailStarted
+    | JailFailed
+    | JailExited
+    | UserReady
+    | JailsMeasured
+    | EgressLink
+    | Shutdown
+    | Handed
+    | Reload
+)
 ToEgress = Handed | Reload
 
 

@@ -35,7 +35,9 @@ from jail.host.messages import (
     Handed,
     HostError,
     JailFailed,
+    JailsMeasured,
     KillJail,
+    MeasureJails,
     PrepareUser,
     Reload,
     RemoveUser,
@@ -304,6 +306,8 @@ class Spawner:
                 self._start_jail(message)
             case KillJail():
                 self._jails.kill(message.life)
+            case MeasureJails():
+                self._send(JailsMeasured(self._jails.measure(message.lives)))
             case PrepareUser():
                 self._send(UserReady(message.request, self._prepare(message)))
             case RemoveUser():

@@ -2,7 +2,7 @@
 
     template --fork--> builder --posix_spawn--> bwrap, and its child: the jail's namespaces
                        builder --waits until all is mounted, enters, forks--> worker
-                       builder --ends bwrap, then itself--> the worker is the spawner's child
+                       builder --kills bwrap's child, ends--> worker and bwrap are the spawner's children
 
 Namespaces live on by their members, so nothing of bwrap is left in the jail, and the worker is pid 1
 of a pid namespace of its own.
@@ -64,7 +64,7 @@ def _build(fork: Fork) -> Callable[[], int]:
         bwrap.end()
         raise BuildError(f"{error}; bwrap said: {bwrap.said()}") from None
     if worker:
-        bwrap.end()
+        bwrap.leave()  # the worker waits for our end
         os._exit(0)
     return become_worker(request, Place(fork.conn, listener, fork.spawner, builder, inner))
 

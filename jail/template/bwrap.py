@@ -80,6 +80,10 @@ class Bwrap:
             raise BuildError(_ENDED)
         return fd
 
+    def leave(self) -> None:
+        """Kill its child; it ends for that, and is reaped by whoever is given our children."""
+        signal.pidfd_send_signal(self.child_pidfd, signal.SIGKILL)
+
     def end(self) -> None:
         """Kill it and its child, and reap it; before it has named its child this waits for that."""
         poll = select.poll()

@@ -160,7 +160,8 @@ ErrorCode = Literal[
     "approval_required",  # the policy says ask, and nobody could be asked
     "not_found",
     "invalid",  # the request makes no sense: mend it
-    "limit",  # a limit of the turn's or the user's is reached
+    "limit",  # a limit of the turn's is reached
+    "quota",  # what the user may use in a day is used up
     "overloaded",  # try again after retry_after_s
     "timeout",
     "cancelled",
@@ -396,9 +397,13 @@ class ToolEnded(Body, frozen=True, tag="tool_result"):
 
 
 class Notice(Body, frozen=True, tag="notice"):
-    """Something the person should know: context was dropped, a limit is near."""
+    """Something the person should know: context was dropped, a limit is near.
+
+    ``kind`` is ``usage`` where core says that a soft limit of the day's was reached.
+    """
 
     text: Short
+    kind: Literal["", "usage"] = ""
 
 
 TurnItem = Delta | ToolStarted | ToolProgress | ToolEnded | Notice

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -39,13 +39,19 @@ class Client:
         port: on 127.0.0.1.
         model: what each request names.
         token: the bearer's; none for a bare upstream.
+        text: what its user says.
     """
 
-    def __init__(self, port: int, model: str, token: str = "") -> None:
+    def __init__(self, port: int, model: str, token: str = "", text: str = "Hello.") -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_LIMIT_S)
         self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-        body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello."}]}
-        self._body = json.dumps(body).encode()
+        self._model = model
+        self.ask(text)
+
+    def ask(self, text: str) -> None:
+        """What each turn from now on begins with."""
+        message = {"role": "user", "content": text}
+        self._body = json.dumps({"model": self._model, "stream": True, "messages": [message]}).encode()
 
     def first_token_ms(self) -> float:
         """Run one turn to its end; the time to its first piece of content (in milliseconds)."""
@@ -73,11 +79,18 @@ class Client:
 
 def warm_up(port: int, model: str, tokens: list[str]) -> None:
     """Run one turn for everybody, four at a time, so that each has a jail."""
+    take_turns(port, model, tokens, ("Hello.",))
+
+
+def take_turns(port: int, model: str, tokens: list[str], texts: Sequence[str]) -> None:
+    """Have everybody say each of these, one after another, four people at a time."""
 
     def turn(token: str) -> None:
         client = Client(port, model, token)
         try:
-            client.first_token_ms()
+            for text in texts:
+                client.ask(text)
+                client.first_token_ms()
         finally:
             client.close()
 

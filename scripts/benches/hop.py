@@ -67,7 +67,10 @@ class _OneJail:
 
     def launch(self, life: int, user: str, owner: Ref) -> None:  # noqa: ARG002 - the protocol's
         self._owner = owner
-        tell(owner, JailStarted(life, self._edge, 0.0))
+        tell(owner, JailStarted(life, self._edge))
+
+    def used(self, life: int, busy: bool) -> None:
+        """Nobody keeps a pool here."""
 
     def kill(self, life: int) -> None:
         tell(self._owner, JailExited(life, "signal 9"))
@@ -84,7 +87,7 @@ class _Core:
         self._actor: Ref = UserActor.start(
             f"user-{user}",
             None,
-            CoreObserver(Metrics()),
+            CoreObserver(Metrics(), lambda *_: None),
             user=user,
             edge=self._edge,
             jails=_OneJail(sock),
@@ -92,7 +95,6 @@ class _Core:
             mode=lambda _verb: "on",
             next_life=lambda: next(lives),
             start_timeout_s=_LIMIT_S,
-            idle_s=600.0,
         )
 
     def batch(self, count: int) -> list[float]:

@@ -18,6 +18,7 @@ from core.sessions import Library, SessionsService, Storage
 from core.users import User
 from core.vault.box import Box
 from core.vault.terms import CredentialTerms
+from tests.fakes.accounts import FakeAccounts
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
 from tests.fakes.token_book import TokenBook
@@ -32,6 +33,7 @@ class FakeAdministration:
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.tokens: dict[str, TokenInfo] = {}
+        self.jail_acts: list[tuple[str, str]] = []
 
     async def add_user(self, name: str) -> User:
         if name in self.users:
@@ -76,6 +78,17 @@ class FakeAdministration:
         return {
             "models": ["m1"], "models_error": "", "model": model or "m1", "chat_error": "", "answer_s": 0.1
         }  # fmt: skip
+
+    async def evict_jail(self, user: str) -> None:
+        self._user(user)
+        self.jail_acts.append(("evict", user))
+
+    async def kill_jail(self, user: str) -> None:
+        self._user(user)
+        self.jail_acts.append(("kill", user))
+
+    async def drain_pool(self, on: bool) -> None:
+        self.jail_acts.append(("drain", str(on)))
 
     async def status(self) -> dict[str, Any]:
         return {"users": len(self.users)}
@@ -169,6 +182,8 @@ class HubProcess:
         self.metrics = Metrics()
         self.administration = FakeAdministration()
         self.credentials = FakeKeeper()
+        self.accounts = FakeAccounts()
+        self.failed_logins: list[tuple[str, str]] = []
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, SessionsSection())
@@ -235,6 +250,8 @@ class HubProcess:
             metrics=self.metrics,
             administration=self.administration,
             credentials=self.credentials,
+            accounts=self.accounts,
+            login_failed=lambda address, token_id: self.failed_logins.append((address, token_id)),
             insight=FakeInsight(),
             admin=self.config.admin,
             access=self.config.access,

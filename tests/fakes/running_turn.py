@@ -61,6 +61,12 @@ class Running:
         self.wait()
 
 
+def cancel(person: Person, turn: Running) -> None:
+    """End a turn early, as its user does."""
+    with person.client() as client:
+        client.post(f"/turns/{turn.done.turn}/cancel", cast_to=object)
+
+
 @contextmanager
 def sleeping(person: Person, session: str = "") -> Iterator[tuple[Running, Process]]:
     """A turn whose tool sleeps, and its jail's first process."""

@@ -3,7 +3,19 @@
 import itertools
 from typing import Any
 
-from actors.instructions import Append, Cancel, Credit, Finish, Gone, Instruction, Kill, Launch, Send, Serve
+from actors.instructions import (
+    Append,
+    Cancel,
+    Credit,
+    Finish,
+    Gone,
+    Instruction,
+    Kill,
+    Launch,
+    Send,
+    Serve,
+    Used,
+)
 from actors.service import Mode, TurnSpec
 from actors.user_state import UserState
 from jail.wire.connection import MAX_OPEN
@@ -32,7 +44,7 @@ class House:
         lives = itertools.count(1)
         modes = choices.one((_MODES, {}))
         self.choices = choices
-        self.state = UserState(lambda: next(lives), lambda verb: modes.get(verb, "on"), 30.0, 60.0)
+        self.state = UserState(lambda: next(lives), lambda verb: modes.get(verb, "on"), 30.0)
         self.now_s = 0.0
         self.sinks: dict[str, FakeSink] = {}
         self.served: dict[int, str] = {}  # of this life: what services still work at
@@ -41,6 +53,7 @@ class House:
         self.unaccepted: dict[str, int] = {}
         self.talk: Talk | None = None  # what the jail's peer knows
         self.alive = 0  # the life that was launched and not ended
+        self.busy: dict[int, bool] = {}  # as it was last told, by life
         self.gone = False
         self.frames = 0
 
@@ -72,6 +85,8 @@ class House:
                 self._do(state.jail_closed(life, choices.one((None, fault)), self.now_s))
             case 10:
                 self._do(state.jail_exited(life, "exit_0", self.now_s))
+            case 9:
+                self._do(state.evict(life, choices.chance(128), self.now_s))
             case 11 if choices.chance(16):
                 self._do(choices.one((state.leave, self._failed))(self.now_s))
 
@@ -79,7 +94,7 @@ class House:
         if self.state.phase == "starting":
             self.alive = 0
             self.talk = None
-        return self.state.jail_failed(self.state.life, "no room", now_s)
+        return self.state.jail_failed(self.state.life, Failure("overloaded", "no room", 5), now_s)
 
     def _start(self) -> None:
         turn = f"turn_{len(self.sinks) + 1:x}" + TURNS[0][6:]
@@ -147,6 +162,10 @@ class House:
                 assert life == self.alive
                 self.alive = 0
                 self._new_life()
+            case Used(life, busy):
+                assert life == self.alive
+                assert busy is not self.busy.get(life), "told twice"
+                self.busy[life] = busy
             case Send(data):
                 assert self.alive
                 decode_frame(data)

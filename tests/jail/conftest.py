@@ -19,7 +19,7 @@ def house() -> Iterator[House]:
     made.close()
 
 
-@pytest.fixture(params=["fork", "exec"])
+@pytest.fixture(params=["fork", "exec"], scope="module")
 def kind(request: pytest.FixtureRequest) -> str:
     """How jails are started."""
     return str(request.param)
@@ -39,7 +39,8 @@ def enter(house: House, kind: str) -> Iterator[Enter]:
         jail.end()
 
 
-@pytest.fixture
-def alice(enter: Enter) -> ShellJail:
-    """Alice's jail."""
-    return enter("alice")
+@pytest.fixture(scope="module")
+def alice(house: House, kind: str) -> Iterator[ShellJail]:
+    """Alice's jail, for all tests of a module that leave nothing running in it."""
+    with ShellJail(house, "alice", start=kind) as jail:
+        yield jail

@@ -20,6 +20,8 @@ def config(house: House, kind: Start) -> DoctorConfig:
     )  # fmt: skip
 
 
+@pytest.mark.wall("doctor")
+@pytest.mark.wall("server")
 def test_every_attack_fails_and_every_control_succeeds(config: DoctorConfig) -> None:
     report = run_doctor(config)
 
@@ -39,6 +41,7 @@ def test_nothing_stays_behind(config: DoctorConfig) -> None:
     assert not list(config.data_dir.glob("_doctor*"))
 
 
+@pytest.mark.wall("doctor")
 def test_a_jail_without_a_filter_is_found_out(config: DoctorConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     allow_all = bpf.assemble([bpf.returns(bpf.RET_ALLOW)])
     monkeypatch.setattr(launcher, "filter_program", lambda machine: allow_all)
@@ -50,6 +53,7 @@ def test_a_jail_without_a_filter_is_found_out(config: DoctorConfig, monkeypatch:
     assert {"io_uring_setup", "clone3", "keyctl"} <= failed
 
 
+@pytest.mark.wall("doctor")
 def test_a_jail_that_mounts_too_much_is_found_out(config: DoctorConfig) -> None:
     secret = Path("/var/log")  # stands for anything that every uid may read
     hole = replace(config.system, mounts=(*config.system.mounts, "/var"))

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.fakes.jails import SOURCE, USER_UIDS, House
 
 _SPAN_US = {"exec": 30_000, "fork": 60_000}
@@ -15,6 +17,7 @@ _RUN = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module
 _GONE_S = 20.0
 
 
+@pytest.mark.wall("killed-start")
 def test_a_starter_killed_at_any_moment_of_a_start_leaves_nothing(house: House, kind: str) -> None:
     before = _children()
     argv = [sys.executable, "-I", "-c", _RUN, str(SOURCE), json.dumps(_task(house, kind))]

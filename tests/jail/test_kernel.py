@@ -29,10 +29,12 @@ def call(jail: ShellJail, number: int, *args: int) -> str:
     return text.strip() if status == 0 else f"signal {-status}"
 
 
+@pytest.mark.wall("calls")
 def test_a_plain_call_works(alice: ShellJail) -> None:
     assert call(alice, numbers(39, 172)) == "done"
 
 
+@pytest.mark.wall("namespaces")
 @pytest.mark.parametrize("flag", [0x20000, 0x2000000, 0x4000000, 0x8000000, NEW_USER, 0x20000000])
 def test_no_new_namespace_by_unshare_or_clone(alice: ShellJail, flag: int) -> None:
     assert call(alice, numbers(272, 97), flag) == "EPERM"
@@ -40,6 +42,7 @@ def test_no_new_namespace_by_unshare_or_clone(alice: ShellJail, flag: int) -> No
     assert call(alice, numbers(56, 220), flag | 17, 0, 0, 0, 0) == "EPERM"
 
 
+@pytest.mark.wall("namespaces")
 def test_clone3_says_it_is_missing_so_that_libraries_fall_back(alice: ShellJail) -> None:
     assert call(alice, 435, 0, 88) == "ENOSYS"
     assert alice.python("import threading; t=threading.Thread(target=print); t.start(); t.join()") == (
@@ -48,6 +51,7 @@ def test_clone3_says_it_is_missing_so_that_libraries_fall_back(alice: ShellJail)
     )
 
 
+@pytest.mark.wall("namespaces")
 def test_the_kernel_itself_refuses_user_namespaces_without_the_filter(
     house: House, kind: str, enter: Enter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +65,8 @@ def test_the_kernel_itself_refuses_user_namespaces_without_the_filter(
     assert call(jail, numbers(161, 51), 0) in {"EPERM", "EFAULT"}
 
 
+@pytest.mark.wall("calls")
+@pytest.mark.wall("ptrace")
 @pytest.mark.parametrize(
     ("x86_64", "aarch64"),
     [
@@ -74,21 +80,25 @@ def test_a_dangerous_call_is_not_permitted(alice: ShellJail, x86_64: int, aarch6
     assert call(alice, numbers(x86_64, aarch64), 0, 0, 0, 0, 0) == "EPERM"
 
 
+@pytest.mark.wall("new-calls")
 @pytest.mark.parametrize("number", [425, 426, 427, 463, 600, 100_000])
 def test_io_uring_and_calls_newer_than_the_list_are_missing(alice: ShellJail, number: int) -> None:
     assert call(alice, number, 1, 0, 0, 0, 0) == "ENOSYS"
 
 
+@pytest.mark.wall("terminal")
 @pytest.mark.parametrize("request_", [0x5412, 0x541C, 0x5423])
 @pytest.mark.parametrize("high", [0, 1 << 32, 0xFFFFFFFF << 32])
 def test_typing_into_a_terminal_is_refused(alice: ShellJail, request_: int, high: int) -> None:
     assert call(alice, numbers(16, 29), 0, request_ | high, 0) == "EPERM"
 
 
+@pytest.mark.wall("terminal")
 def test_another_ioctl_reaches_the_kernel(alice: ShellJail) -> None:
     assert call(alice, numbers(16, 29), 0, 0x5401, 0) == "ENOTTY"
 
 
+@pytest.mark.wall("sockets")
 @pytest.mark.parametrize(
     ("family", "got"),
     [(1, "done"), (2, "done"), (10, "done"), (17, "EAFNOSUPPORT"), (38, "EAFNOSUPPORT"),
@@ -98,10 +108,12 @@ def test_sockets_are_of_the_families_listed(alice: ShellJail, family: int, got: 
     assert call(alice, numbers(41, 198), family, 1, 0) == got
 
 
+@pytest.mark.wall("sockets")
 def test_a_raw_socket_needs_a_capability_nobody_has(alice: ShellJail) -> None:
     assert call(alice, numbers(41, 198), 2, 3, 1) == "EPERM"
 
 
+@pytest.mark.wall("foreign")
 @pytest.mark.skipif(not X86, reason="needs the machine code of x86")
 def test_a_system_call_of_a_foreign_architecture_kills(alice: ShellJail) -> None:
     code = f"""{CALL}
@@ -116,11 +128,13 @@ print('lived')
     assert alice.python(code.replace("{code}", "b'\\xcd\\x80'"))[0] == -31
 
 
+@pytest.mark.wall("foreign")
 @pytest.mark.skipif(not X86, reason="x32 is of x86")
 def test_an_x32_call_kills(alice: ShellJail) -> None:
     assert call(alice, 0x4000_0000 | 39) == "signal 31"
 
 
+@pytest.mark.wall("personality")
 def test_personality_can_be_asked_and_not_changed(alice: ShellJail) -> None:
     assert call(alice, numbers(135, 92), 0xFFFFFFFF) == "done"
     assert call(alice, numbers(135, 92), 0x40000) == "EPERM"

@@ -17,6 +17,7 @@ print('connected')
 """
 
 
+@pytest.mark.wall("loopback")
 def test_its_own_loopback_works(alice: ShellJail) -> None:
     code = """
 import socket
@@ -27,6 +28,7 @@ print(server.accept()[0].recv(5).decode())
     assert alice.python(code) == (0, "hello\n")
 
 
+@pytest.mark.wall("loopback")
 @pytest.mark.parametrize("host", ["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0"])
 def test_a_listener_of_the_hosts_is_out_of_reach(alice: ShellJail, host: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -40,6 +42,7 @@ def test_a_listener_of_the_hosts_is_out_of_reach(alice: ShellJail, host: str) ->
     assert "timed out" not in text
 
 
+@pytest.mark.wall("outside")
 @pytest.mark.parametrize(
     "host", ["169.254.169.254", "10.0.0.1", "192.168.1.1", "1.1.1.1", "fd00:ec2::254", "2001:db8::1"]
 )
@@ -50,6 +53,7 @@ def test_nothing_beyond_is_reachable_and_that_is_said_at_once(alice: ShellJail, 
     assert "unreachable" in text
 
 
+@pytest.mark.wall("abstract")
 def test_an_abstract_socket_of_the_hosts_is_not_there(alice: ShellJail) -> None:
     name = f"certosa-test-{os.getpid()}"
     connect = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0{name}')"
@@ -64,6 +68,7 @@ def test_an_abstract_socket_of_the_hosts_is_not_there(alice: ShellJail) -> None:
     assert "ConnectionRefusedError" in text
 
 
+@pytest.mark.wall("abstract")
 def test_its_own_abstract_socket_works(alice: ShellJail) -> None:
     code = """
 import socket
@@ -73,6 +78,7 @@ client = socket.socket(socket.AF_UNIX); client.connect('\\0own'); print('connect
     assert alice.python(code) == (0, "connected\n")
 
 
+@pytest.mark.wall("names")
 def test_names_fail_to_resolve_and_fast(alice: ShellJail) -> None:
     began = time.monotonic()
     status, text = alice.python("import socket; socket.getaddrinfo('example.com', 80)")
@@ -83,6 +89,7 @@ def test_names_fail_to_resolve_and_fast(alice: ShellJail) -> None:
     assert alice.python("import socket; socket.getaddrinfo('localhost', 80)")[0] == 0
 
 
+@pytest.mark.wall("second-peer")
 def test_no_second_peer_finds_the_listener(alice: ShellJail) -> None:
     status, text = alice.sh("cat /proc/net/unix | wc -l; ls /tmp /home/user | grep -c edge")
 

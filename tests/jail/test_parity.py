@@ -35,6 +35,7 @@ def workers(house: House) -> Iterator[dict[Start, ShellJail]]:
         jail.end()
 
 
+@pytest.mark.wall("parity")
 def test_both_look_the_same_from_outside(workers: dict[Start, ShellJail]) -> None:
     forked, executed = (outside(workers[kind].jail.init_pid) for kind in KINDS)
 
@@ -43,6 +44,7 @@ def test_both_look_the_same_from_outside(workers: dict[Start, ShellJail]) -> Non
     assert {name for name in ALLOWED if forked[name] != executed[name]} >= {"parent", "mapped files"}
 
 
+@pytest.mark.wall("parity")
 @pytest.mark.skipif(not is_root(), reason="filters are read by CAP_SYS_ADMIN alone")
 def test_both_have_the_same_filter_and_no_other(house: House, workers: dict[Start, ShellJail]) -> None:
     expected = [filter_program(house.machine)]
@@ -50,6 +52,7 @@ def test_both_have_the_same_filter_and_no_other(house: House, workers: dict[Star
     assert [filters(workers[kind].jail.init_pid) for kind in KINDS] == [expected, expected]
 
 
+@pytest.mark.wall("parity")
 def test_both_look_the_same_from_inside(house: House) -> None:
     seen = {}
     for kind in KINDS:
@@ -63,6 +66,7 @@ def test_both_look_the_same_from_inside(house: House) -> None:
     assert len(seen["fork"]) > 30
 
 
+@pytest.mark.wall("parity")
 def test_every_attack_ends_the_same_way(house: House) -> None:
     reports = {}
     for kind in KINDS:

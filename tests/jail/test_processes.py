@@ -14,10 +14,14 @@ from jail.host.guard import Guard
 from jail.host.oneshot import advance
 from jail.host.profile import ENVIRONMENT, Limits
 from jail.host.running import Phase
+from jail.wire.schema import Message, ToolEnded
+from tests.actor.peer.scripts import agent, call, say, use
+from tests.fakes.core_end import CoreEnd
 from tests.fakes.jails import House, ShellJail, alive, is_root
 from tests.jail.conftest import Enter
 
 
+@pytest.mark.wall("visible")
 def test_only_the_jails_own_processes_are_visible(alice: ShellJail) -> None:
     code = "import os; print(sorted(int(p) for p in os.listdir('/proc') if p.isdigit()), os.getpid())"
 
@@ -28,6 +32,8 @@ def test_only_the_jails_own_processes_are_visible(alice: ShellJail) -> None:
     assert json.loads(pids) == [1, int(own)]
 
 
+@pytest.mark.wall("capabilities")
+@pytest.mark.wall("writable-memory")
 def test_every_process_is_filtered_and_without_capabilities(alice: ShellJail) -> None:
     code = """
 import os
@@ -41,6 +47,8 @@ for pid in [p for p in os.listdir('/proc') if p.isdigit()]:
     assert text.split() == 2 * (5 * ["0" * 16] + ["1", "2"])
 
 
+@pytest.mark.wall("writable-memory")
+@pytest.mark.wall("environment")
 def test_pid_one_is_the_command_and_not_bwrap(alice: ShellJail) -> None:
     status, text = alice.sh("readlink /proc/1/exe; tr '\\0' '\\n' < /proc/1/environ | sort")
 
@@ -51,6 +59,7 @@ def test_pid_one_is_the_command_and_not_bwrap(alice: ShellJail) -> None:
     assert environment == sorted(pairs)
 
 
+@pytest.mark.wall("descriptor")
 def test_a_command_has_dev_null_and_the_listener_and_no_other_descriptor(enter: Enter) -> None:
     code = (
         "import os, socket; fds = {f: os.readlink('/proc/self/fd/' + f) for f in "
@@ -66,6 +75,7 @@ def test_a_command_has_dev_null_and_the_listener_and_no_other_descriptor(enter: 
     assert fds == {"0": "/dev/null", "1": "/dev/null", "2": "/dev/null"}
 
 
+@pytest.mark.wall("visible")
 def test_kill_of_everything_leaves_other_jails_alive(enter: Enter) -> None:
     first, second = enter("alice"), enter("bob")
 
@@ -74,6 +84,7 @@ def test_kill_of_everything_leaves_other_jails_alive(enter: Enter) -> None:
     assert second.sh("echo here") == (0, "here\n")
 
 
+@pytest.mark.wall("end")
 def test_the_end_of_pid_one_is_the_end_of_all_in_its_jail(enter: Enter) -> None:
     jail = enter("alice")
     marker = f"3{os.getpid()}5"
@@ -93,6 +104,21 @@ def test_a_worker_that_ends_is_noticed_with_its_status(enter: Enter) -> None:
     assert jail.jail.how == "exit 7"
 
 
+@pytest.mark.wall("zombies")
+def test_a_flood_of_orphans_is_reaped_by_the_worker(enter: Enter) -> None:
+    jail = enter("alice", command=())
+    flood = "i=0; while [ $i -lt 100 ]; do (true &) ; i=$((i+1)); done; echo done"
+    count = "grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
+    rounds = [use(call("run_command", command=command)) for command in (flood, count)]
+    core = CoreEnd(jail.jail.edge, [*rounds, say("Done.")], [Message("user", "Hello")])
+
+    texts = [ended.text for ended in core.run_turn(agent()).of(ToolEnded)]
+
+    assert texts[0].startswith("done")
+    assert texts[1].startswith("0")
+
+
+@pytest.mark.wall("stderr")
 def test_a_flood_on_stderr_blocks_nothing(enter: Enter) -> None:
     code = "import os; [os.write(2, b'x' * 65536) for _ in range(2000)]; os._exit(4)"
     jail = enter("alice", command=("/usr/bin/python3", "-I", "-S", "-c", code))
@@ -101,6 +127,7 @@ def test_a_flood_on_stderr_blocks_nothing(enter: Enter) -> None:
     assert jail.jail.how == "exit 4"
 
 
+@pytest.mark.wall("process-count")
 def test_processes_are_counted_for_the_jail_alone(enter: Enter) -> None:
     # an ordinary user may have many more outside
     jail = enter("alice", limits=Limits(processes=16))
@@ -124,6 +151,7 @@ print(made)
     assert 10 <= int(text) <= 15
 
 
+@pytest.mark.wall("limits")
 @pytest.mark.parametrize(
     ("name", "limit"),
     [("NOFILE", 100), ("FSIZE", 1 << 20), ("AS", 1 << 30), ("NPROC", 20), ("CORE", 0)],
@@ -141,6 +169,7 @@ except (ValueError, PermissionError):
     assert enter("alice", limits=limits).python(code) == (0, f"({limit}, {limit})\nrefused\n")
 
 
+@pytest.mark.wall("address-space")
 def test_the_memory_limit_stops_a_program_that_wants_more(enter: Enter) -> None:
     jail = enter("alice", limits=Limits(address_bytes=256 << 20))
 
@@ -148,6 +177,7 @@ def test_the_memory_limit_stops_a_program_that_wants_more(enter: Enter) -> None:
     assert "MemoryError" in jail.python("bytearray(300 << 20)")[1]
 
 
+@pytest.mark.wall("setuid-program")
 def test_setuid_programs_give_nothing(alice: ShellJail) -> None:
     status, text = alice.sh("find /usr/bin -perm -4000 | head -3; grep NoNewPrivs /proc/self/status")
 
@@ -155,6 +185,7 @@ def test_setuid_programs_give_nothing(alice: ShellJail) -> None:
     assert text.split()[-1] == "1"
 
 
+@pytest.mark.wall("thread")
 def test_a_jail_lives_on_when_another_thread_of_its_starter_ends(house: House, enter: Enter) -> None:
     jail = enter("alice")
     thread = threading.Thread(target=lambda: None)
@@ -164,6 +195,7 @@ def test_a_jail_lives_on_when_another_thread_of_its_starter_ends(house: House, e
     assert jail.sh("echo here") == (0, "here\n")
 
 
+@pytest.mark.wall("uids")
 @pytest.mark.skipif(not is_root(), reason="an ordinary user's jails share a uid")
 def test_host_uids_are_apart(house: House, enter: Enter) -> None:
     for user in ("alice", "bob"):
@@ -180,6 +212,7 @@ SHAKE_OFF = (
 )
 
 
+@pytest.mark.wall("shake-off")
 @pytest.mark.parametrize("kind", ["exec"])
 def test_a_worker_that_shook_off_its_parents_death_dies_with_bwrap(enter: Enter) -> None:
     jail = enter("alice", command=("/usr/bin/python3", "-I", "-S", "-c", SHAKE_OFF))
@@ -194,6 +227,7 @@ def test_a_worker_that_shook_off_its_parents_death_dies_with_bwrap(enter: Enter)
     assert not alive(pid)
 
 
+@pytest.mark.wall("shake-off")
 def test_a_worker_that_shook_off_its_parents_death_dies_by_the_guard(enter: Enter) -> None:
     jail = enter("alice", command=("/usr/bin/python3", "-I", "-S", "-c", SHAKE_OFF))
     pid, pidfd = jail.jail.init_pid, jail.jail.init_pidfd

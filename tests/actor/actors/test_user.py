@@ -4,7 +4,7 @@ import itertools
 import queue
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pykka
@@ -16,7 +16,7 @@ from actors.observer import Silent
 from actors.service import RequestKey, TurnSpec, VerbRequest
 from actors.supervisor import stop_and_wait
 from actors.user import UserActor
-from actors.user_messages import CancelTurn, DescribeJail, JailExited, JailStarted, Leave, StartTurn
+from actors.user_messages import CancelTurn, JailExited, JailStarted, Leave, StartTurn
 from jail.wire.connection import Asked, CancelCame, Connection, Event, Replied
 from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.schema import Agent, ChatDelta, ChatEnd, Delta, Done, Failure, Message, ProviderChat, TurnEnd
@@ -67,12 +67,16 @@ class FakeJails:
     workers: "queue.Queue[Worker]"
     killed: "queue.Queue[int]"
     owner: Ref | None = None
+    uses: "queue.Queue[tuple[int, bool]]" = field(default_factory=queue.Queue)
 
     def launch(self, life: int, user: str, owner: Ref) -> None:
         mine, far = socket.socketpair()
         self.owner = owner
         self.workers.put(Worker(far))
-        owner.tell(JailStarted(life, mine, 0.0))
+        owner.tell(JailStarted(life, mine))
+
+    def used(self, life: int, busy: bool) -> None:
+        self.uses.put((life, busy))
 
     def kill(self, life: int) -> None:
         self.killed.put(life)
@@ -116,7 +120,6 @@ class House:
             mode=lambda _: "on",
             next_life=lambda: next(lives),
             start_timeout_s=_LIMIT_S,
-            idle_s=600,
         )
 
     def spec(self, turn: str = "1", user: str = "alice", accept: bool = True) -> TurnSpec:
@@ -170,8 +173,8 @@ def test_a_turn_runs_over_the_real_edge(house: House) -> None:
     worker.say(worker.connection.reply(turn, TurnEnd("stop")))
     assert ended(spec) == TurnEnd("stop")
     assert sink(spec).items == [Delta("ho")] * 40
-    info = ask(house.ref, DescribeJail(), _LIMIT_S)
-    assert (info.user, info.phase, info.start_s > 0) == ("alice", "ready", True)
+    assert house.jails.uses.get(timeout=_LIMIT_S) == (1, True)
+    assert house.jails.uses.get(timeout=_LIMIT_S) == (1, False)
     worker.sock.close()
 
 
@@ -182,7 +185,7 @@ def test_a_log_that_accepts_nothing_stops_the_worker_at_its_window(house: House)
         worker.say(worker.connection.item(turn, Delta("x")))
     assert worker.connection.credit(turn) == 0
     while len(sink(spec).waiting) < 16:
-        ask(house.ref, DescribeJail(), _LIMIT_S)
+        ask(house.ref, CancelTurn("turn_" + "9" * 16), _LIMIT_S)
     for accepted in sink(spec).waiting[:4]:
         accepted()
     while worker.connection.credit(turn) < 4:
@@ -197,7 +200,7 @@ def test_a_spec_of_another_user_is_refused_and_is_loud(house: House) -> None:
     assert isinstance(outcome, Failure)
     assert outcome.code == "internal"
     with pytest.raises(pykka.ActorDeadError):
-        ask(house.ref, DescribeJail(), _LIMIT_S)
+        ask(house.ref, CancelTurn("turn_" + "9" * 16), _LIMIT_S)
     assert house.jails.workers.empty()
 
 

@@ -34,6 +34,7 @@ class Kept:
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
         self.calls: list[ToolCall] = []
+        self.used = Usage()
 
     async def text(self, text: str) -> None:
         self.said.append(("text", text))
@@ -43,6 +44,9 @@ class Kept:
 
     async def call(self, call: ToolCall) -> None:
         self.calls.append(call)
+
+    def usage(self, usage: Usage) -> None:
+        self.used = usage
 
     def joined(self, kind: str = "text") -> str:
         return "".join(text for was, text in self.said if was == kind)

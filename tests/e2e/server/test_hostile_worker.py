@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.hostile_jail import BEFORE, FAULTS, FAULTS_BEFORE_THE_TURN, PEER
 from tests.fakes.real_server import Person, RealServer, alive, memory_bytes, real_server, until
-from tests.fakes.running_turn import Running, code
+from tests.fakes.running_turn import Running, cancel, code
 
 _ENOUGH_BYTES = 64 << 20
 LOAD_AGENT = 'provider = "builtin"\nmodel = "load"\n[limits]\nwall_s = 900\n'
@@ -82,11 +82,6 @@ def undisturbed(stream: Running) -> Iterator[None]:
     yield
     until("more of the neighbour's stream", lambda: stream.error or len(stream.done.text) > before)
     assert stream.error is None
-
-
-def cancel(person: Person, turn: Running) -> None:
-    with person.client() as client:
-        client.post(f"/turns/{turn.done.turn}/cancel", cast_to=object)
 
 
 @pytest.mark.parametrize("case", FAULTS)

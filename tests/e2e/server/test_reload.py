@@ -191,3 +191,16 @@ def test_sigusr1_says_what_every_process_is_doing_and_no_secret(server: RealServ
     assert '"breaker": "closed"' in texts["egress"]
     assert '"phase": "running"' in texts["spawner"]
     assert alice.ask("list files").finish == "stop", "and all of it goes on"
+
+
+def test_limits_of_a_day_count_at_once(server: RealServer) -> None:
+    _reload_well(server, {})
+    gina = server.new_user("gina")
+    assert gina.ask("help").finish == "stop"
+    assert _reload_well(server, {"usage.hard": {"requests": 0}})["changed"] == ["usage.hard.requests"]
+    with pytest.raises(openai.RateLimitError) as raised:
+        gina.ask("help")
+    assert raised.value.code == "insufficient_quota"
+    _reload_well(server, {})
+    assert gina.ask("help").finish == "stop"
+    assert server.admin.call("GET", "/v1/audit?kind=config_reloaded")["lines"]

@@ -20,6 +20,7 @@ from actors.instructions import (
     Note,
     Send,
     Serve,
+    Used,
 )
 from actors.service import Mode, TurnSpec
 from actors.user_state import UserState
@@ -62,10 +63,11 @@ class House:
 
     def __post_init__(self) -> None:
         lives = itertools.count(1)
-        self.state = UserState(lambda: next(lives), lambda v: self.modes.get(v, "on"), 30.0, 600.0)
+        self.state = UserState(lambda: next(lives), lambda v: self.modes.get(v, "on"), 30.0)
         self.worker = Connection("worker", self.now_s, 30.0)
         self.seen: list[Any] = []  # events at the worker
-        self.done: list[Any] = []  # instructions other than Send and Note
+        self.done: list[Any] = []  # instructions other than Send, Note and Used
+        self.used: list[tuple[int, bool]] = []
 
     def do(self, instructions: list[Any]) -> list[Any]:
         """Carry out what can be: frames reach the worker, logs are written; the rest is returned."""
@@ -83,6 +85,8 @@ class House:
                     sink.item(body)
                 case CallEnd(sink, outcome):
                     sink.finish(outcome)
+                case Used(life, busy):
+                    self.used.append((life, busy))
                 case Note():
                     pass
                 case _:
@@ -122,6 +126,10 @@ class House:
 @pytest.fixture
 def house() -> House:
     return House()
+
+
+def no_jail(message: str) -> Failure:
+    return Failure("unavailable", message)
 
 
 def chat(turn: str = ONE) -> ProviderChat:
@@ -319,19 +327,46 @@ def test_a_silent_handshake_ends_on_its_deadline_and_three_in_a_row_give_up(hous
 def test_a_jail_that_cannot_start_fails_the_turns_that_wait_for_it(house: House) -> None:
     spec = house.spec()
     house.start(spec)
-    house.do(house.state.jail_failed(1, "no user namespaces: enable them", house.now_s))
-    assert "enable them" in house.sink(spec).outcome.message  # type: ignore[union-attr]
+    house.do(house.state.jail_failed(1, no_jail("enable user namespaces"), house.now_s))
+    assert "enable user" in house.sink(spec).outcome.message  # type: ignore[union-attr]
     assert house.state.phase == "cold"
+
+
+def test_what_runs_in_a_jail_is_told_as_it_changes(house: House) -> None:
+    request = house.warm(house.spec())
+    assert house.used == [(1, True)]
+    house.says(house.worker.reply(request, TurnEnd("stop")))
+    assert house.used == [(1, True), (1, False)]
+    house.start(house.spec(TWO))
+    house.do(house.state.cancel_turn(TWO, house.now_s))
+    assert house.used[2:] == [(1, True)]  # the worker has not closed it yet
+    house.says(house.worker.error(house.last().id, "cancelled", "stopped"))
+    assert house.used[2:] == [(1, True), (1, False)]
+
+
+def test_only_an_idle_jail_is_evicted_unless_it_is_to_go_when_it_is_idle(house: House) -> None:
+    request = house.warm(house.spec())
+    assert house.do(house.state.evict(1, False, house.now_s)) == []
+    assert house.last().verb == "turn.start"
+    house.do(house.state.evict(2, True, house.now_s))  # another life's
+    second = house.spec(TWO)
+    house.do(house.state.evict(1, True, house.now_s))
+    house.start(second)
+    assert house.last().verb == "turn.start", "nothing new begins in a jail that is to go"
+    house.says(house.worker.reply(request, TurnEnd("stop")))
+    assert house.last().verb == "drain"
+    house.do(house.state.jail_closed(1, None, house.now_s))
+    assert house.do(house.state.jail_exited(1, "exit 0", house.now_s)) == [Launch(2)]
+    house.worker = Connection("worker", house.now_s, 30.0)
+    house.says(house.worker.hello("test"))
+    assert house.last().verb == "turn.start", "and begins in the next one"
 
 
 def test_an_idle_jail_is_drained_and_a_turn_meanwhile_waits_for_the_next_life(house: House) -> None:
     spec = house.spec()
     request = house.warm(spec)
     house.says(house.worker.reply(request, TurnEnd("stop")))
-    house.now_s += 599
-    assert house.do(house.state.tick(house.now_s)) == []
-    house.now_s += 2
-    house.do(house.state.tick(house.now_s))
+    house.do(house.state.evict(1, False, house.now_s))
     assert house.last() == Asked(house.last().id, "drain", Drain())
     assert house.start(house.spec(TWO)) == []
     house.says(house.worker.reply(house.last().id, Done()))
@@ -342,8 +377,7 @@ def test_an_idle_jail_is_drained_and_a_turn_meanwhile_waits_for_the_next_life(ho
 def test_a_jail_that_ignores_drain_is_killed(house: House) -> None:
     request = house.warm(house.spec())
     house.says(house.worker.reply(request, TurnEnd("stop")))
-    house.now_s += 601
-    house.do(house.state.tick(house.now_s))
+    house.do(house.state.evict(1, False, house.now_s))
     house.now_s += 10.1
     assert house.do(house.state.tick(house.now_s)) == [Kill(1, "drain_ignored")]
 
@@ -441,12 +475,12 @@ def test_a_running_call_keeps_the_jail_from_being_idle(house: House) -> None:
     ready(house)
     spec, sink = call(timeout_s=10_000)
     house.do(house.state.start_call(spec, house.now_s))
-    house.now_s += 601
-    assert house.do(house.state.tick(house.now_s)) == []
+    assert house.used[-1] == (1, True)
+    assert house.do(house.state.evict(1, False, house.now_s)) == []
     house.says(house.worker.error(house.last().id, "not_found", "no such file"))
     assert sink.outcomes == [Failure("not_found", "no such file")]
-    house.now_s += 601
-    house.do(house.state.tick(house.now_s))
+    assert house.used[-1] == (1, False)
+    house.do(house.state.evict(1, False, house.now_s))
     assert house.last().verb == "drain"
 
 
@@ -488,7 +522,7 @@ def test_a_worker_that_never_closes_cancelled_calls_is_not_asked_without_end(hou
 def test_calls_end_when_the_server_stops_or_no_jail_can_be_had(house: House) -> None:
     spec, sink = call()
     house.do(house.state.start_call(spec, house.now_s))
-    house.do(house.state.jail_failed(1, "no namespaces", house.now_s))
+    house.do(house.state.jail_failed(1, no_jail("no namespaces"), house.now_s))
     assert "no namespaces" in sink.outcomes[0].message
     house.do(house.state.leave(house.now_s))
     late, told = call()

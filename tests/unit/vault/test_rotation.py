@@ -48,6 +48,7 @@ class Filled:
         self.letters: dict[str, bytes] = {}
         vault = Vault(directory, source=source)
         try:
+            self.audit_key = vault.audit_key()[0]
             for user in ("alice", "bob", ""):
                 if user:
                     vault.answer(AddUser(1, user))
@@ -68,6 +69,7 @@ class Filled:
 
     def check(self, vault: Vault) -> None:
         """Everything is there, and opens."""
+        assert vault.audit_key() == (self.audit_key, False)
         for user in ("alice", "bob", ""):
             if user:
                 assert self.handle(vault, user).open("place", self.letters[user]) == user.encode()

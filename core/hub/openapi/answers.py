@@ -1,0 +1,338 @@
+"""What the API answers, as structs: schemas for the document, against which the tests hold real answers."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from core.hub.agents import AgentFile
+from jail.wire.schema import Limits
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    pass
+
+
+class ErrorDetail(_Answer, frozen=True):
+    """``code`` is for programs, ``param`` the field or header that is wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class Error(_Answer, frozen=True):
+    """OpenAI's shape."""
+
+    error: ErrorDetail
+
+
+class MessagesErrorDetail(_Answer, frozen=True):
+    """The message begins with the field's name, where one is wrong."""
+
+    type: str
+    message: str
+
+
+class MessagesError(_Answer, frozen=True):
+    """Anthropic's shape."""
+
+    type: Literal["error"]
+    error: MessagesErrorDetail
+    request_id: str
+
+
+class Deleted(_Answer, frozen=True):
+    """It is gone."""
+
+    object: str
+    deleted: Literal[True]
+
+
+class Usage(_Answer, frozen=True):
+    """Tokens as the provider counted them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatMessage(_Answer, frozen=True):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class Choice(_Answer, frozen=True):
+    """There is one."""
+
+    index: Literal[0]
+    message: ChatMessage
+    logprobs: None
+    finish_reason: Literal["stop", "length", "content_filter"]
+
+
+class LimitNotice(_Answer, frozen=True):
+    """Which limit of Certosa's ended the turn."""
+
+    type: Literal["notice"]
+    finish: str
+    text: str
+
+
+class ChatCompletion(_Answer, frozen=True):
+    """An answer that is not streamed."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: Annotated[list[Choice], Meta(min_length=1, max_length=1)]
+    usage: Usage
+    certosa: LimitNotice | msgspec.UnsetType = msgspec.UNSET
+
+
+class TextBlock(_Answer, frozen=True):
+    """A block of text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class MessagesUsage(_Answer, frozen=True):
+    """Tokens as the provider counted them."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+class MessagesMessage(_Answer, frozen=True):
+    """An answer in Anthropic's shape."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[TextBlock]
+    stop_reason: Literal["end_turn", "refusal", "max_tokens"]
+    stop_sequence: None
+    usage: MessagesUsage
+    certosa: LimitNotice | msgspec.UnsetType = msgspec.UNSET
+
+
+class Model(_Answer, frozen=True):
+    """An agent, as OpenAI's clients see a model."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class Models(_Answer, frozen=True):
+    """The user's agents."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class MessagesModel(_Answer, frozen=True):
+    """An agent, as Anthropic's clients see a model."""
+
+    type: Literal["model"]
+    id: str
+    display_name: str
+    created_at: str
+
+
+class MessagesModels(_Answer, frozen=True):
+    """The user's agents, in Anthropic's shape."""
+
+    data: list[MessagesModel]
+    has_more: Literal[False]
+    first_id: str
+    last_id: str
+
+
+class CancelledTurn(_Answer, frozen=True):
+    """It was told to end."""
+
+    id: str
+    object: Literal["turn"]
+    cancelled: Literal[True]
+
+
+class File(_Answer, frozen=True):
+    """What lies at a path of the home."""
+
+    object: Literal["file"]
+    path: str
+    path_encoded: str
+    kind: Literal["file", "directory", "link", "other"]
+    size_bytes: int
+    modified_s: int
+
+
+class NamedFile(File, frozen=True, kw_only=True):
+    """An entry of a directory."""
+
+    name: str
+
+
+class Directory(_Answer, frozen=True):
+    """A directory's entries, by name."""
+
+    object: Literal["list"]
+    path: str
+    path_encoded: str
+    data: list[NamedFile]
+
+
+class DeletedFile(Deleted, frozen=True):
+    """A file, a link, or a directory and all in it."""
+
+    path: str
+
+
+class Session(_Answer, frozen=True):
+    """A session; times are Unix seconds. ``user`` and ``metadata`` are the last request's."""
+
+    object: Literal["session"]
+    id: str
+    title: str
+    created_s: int
+    updated_s: int
+    messages: int
+    user: str | msgspec.UnsetType = msgspec.UNSET
+    metadata: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Sessions(_Answer, frozen=True):
+    """Some sessions, the latest first; ``next`` goes into ``after``."""
+
+    object: Literal["list"]
+    data: list[Session]
+    next: str | None
+
+
+class CalledFunction(_Answer, frozen=True):
+    """``arguments`` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class CalledTool(_Answer, frozen=True):
+    """A tool call."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class AttachedFile(_Answer, frozen=True):
+    """A file of the home that belongs to the message."""
+
+    path: str
+    media_type: str
+    size_bytes: int
+
+
+class SessionMessage(_Answer, frozen=True):
+    """One message; ``seq`` counts from 1."""
+
+    seq: int
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_calls: list[CalledTool] | msgspec.UnsetType = msgspec.UNSET
+    tool_call_id: str | msgspec.UnsetType = msgspec.UNSET
+    attachments: list[AttachedFile] | msgspec.UnsetType = msgspec.UNSET
+
+
+class SessionPage(Session, frozen=True, kw_only=True):
+    """A session and some of its messages; ``next`` goes into ``after``."""
+
+    data: list[SessionMessage]
+    next: int | None
+
+
+class DeletedSession(Deleted, frozen=True):
+    """A session and all that belonged to it."""
+
+    id: str
+
+
+class Hit(_Answer, frozen=True):
+    """Where a text was found; ``seq`` is 0 and ``role`` null in a title."""
+
+    object: Literal["hit"]
+    session: str
+    title: str
+    seq: int
+    role: str | None
+    snippet: str
+
+
+class Hits(_Answer, frozen=True):
+    """Some hits; not all where ``next`` is not null."""
+
+    object: Literal["list"]
+    data: list[Hit]
+    next: str | None
+
+
+class AgentRow(_Answer, frozen=True):
+    """An agent in a list; ``error`` alone where its file will not do."""
+
+    object: Literal["agent"]
+    name: str
+    provider: str | msgspec.UnsetType = msgspec.UNSET
+    model: str | msgspec.UnsetType = msgspec.UNSET
+    created_s: int | msgspec.UnsetType = msgspec.UNSET
+    error: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class AgentRows(_Answer, frozen=True):
+    """The user's agents."""
+
+    object: Literal["list"]
+    data: list[AgentRow]
+
+
+class ShownAgent(_Answer, frozen=True):
+    """An agent as turns use it; ``own`` is what its file says."""
+
+    object: Literal["agent"]
+    name: str
+    prompt: str
+    provider: str
+    model: str
+    tools: list[str]
+    limits: Limits
+    own: AgentFile
+
+
+class DeletedAgent(Deleted, frozen=True):
+    """An agent's file."""
+
+    name: str
+
+
+class Health(_Answer, frozen=True):
+    """The process answers."""
+
+    ok: Literal[True]
+
+
+class Readiness(_Answer, frozen=True):
+    """Whether turns can run, and what is missing for them."""
+
+    ready: bool
+    missing: list[str]
+
+
+Anything = dict[str, Any]
+"""An object that docs/api.md or docs/admin.md describes."""

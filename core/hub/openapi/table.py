@@ -1,0 +1,198 @@
+"""The routes of the public API: what each takes and answers. A test holds it against the application."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.hub.agents import AgentFile
+from core.hub.messages_request import MessagesRequest
+from core.hub.openapi import answers
+from core.hub.request import ChatRequest
+from core.hub.sessions import Fork, Rename
+
+JSON, BYTES, EVENTS, MARKDOWN = (
+    "application/json", "application/octet-stream", "text/event-stream", "text/markdown"
+)  # fmt: skip
+TEXT: dict[str, Any] = {"type": "string"}
+BINARY: dict[str, Any] = {"type": "string", "contentMediaType": BYTES}
+
+# what can befall every request of a user's, and what else one whose jail or storage is asked
+_COMMON = (400, 401, 403, 408, 413, 415, 429, 500, 503)
+_JAIL = (404, 409, 502, 504)
+
+Schema = type | Mapping[str, Any]
+Answer = tuple[tuple[str, Schema], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the path, the query or a header."""
+
+    where: str
+    name: str
+    text: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: TEXT)
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method at one path.
+
+    ``answers`` is what comes of it by status; ``errors`` the statuses that have an error's shape.
+    """
+
+    method: str
+    path: str
+    text: str
+    answers: Mapping[int, Answer]
+    errors: tuple[int, ...] = _COMMON
+    parameters: tuple[Parameter, ...] = ()
+    body: tuple[str, Schema] | None = None
+    example: Any = None
+    anybody: bool = False
+
+
+def _json(shape: Schema) -> Answer:
+    return ((JSON, shape),)
+
+
+def _number(least: int, most: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def _one_of(*values: str) -> dict[str, Any]:
+    return {"type": "string", "enum": list(values)}
+
+
+_SESSION_HEADER = Parameter(
+    "header", "X-Certosa-Session", "a session that is kept: it supplies the history",
+    {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
+)  # fmt: skip
+_EVENTS_HEADER = Parameter("header", "X-Certosa-Events", "the turn's other events", _one_of("on", "off"))
+_PATH = Parameter("query", "path", "relative to the home", TEXT, required=True)
+_PLACE = Parameter("query", "path", "relative to the home; the home itself where left out")
+_RECURSIVE = Parameter("query", "recursive", "a directory and all in it", _one_of("true", "false", "1", "0"))
+_ID = Parameter("path", "id", "the session's id", TEXT, required=True)
+_NAME = Parameter("path", "name", "the agent's name", TEXT, required=True)
+_TURN = Parameter("path", "turn", "the turn's id", TEXT, required=True)
+_VERSION = Parameter("header", "anthropic-version", "with it the answer has Anthropic's shape")
+_RANGE = Parameter("header", "Range", "one part, `bytes=FIRST-LAST`")
+_AFTER = Parameter("query", "after", "`next` of the answer before")
+_AFTER_SEQ = Parameter("query", "after", "`next` of the answer before", _number(0, 2**53))
+_WORDS = Parameter(
+    "query", "q", "text to look for", {"type": "string", "minLength": 1, "maxLength": 200}, required=True
+)
+_FORMAT = Parameter("query", "format", "json where left out", _one_of("json", "markdown"))
+_CHAT = {"model": "assistant", "messages": [{"role": "user", "content": "help"}]}
+_ENDED = (404, 409, 499, 502, 504)
+_DOWNLOAD: dict[int, Answer] = {200: ((BYTES, BINARY),), 206: ((BYTES, BINARY),)}
+
+
+def _day(name: str) -> Parameter:
+    return Parameter("query", name, "YYYY-MM-DD", {"type": "string", "format": "date"})
+
+
+def _limit(most: int) -> Parameter:
+    return Parameter("query", "limit", "at most so many", _number(1, most))
+
+
+ROUTES = (
+    Route(
+        "post", "/v1/chat/completions", "Answer a conversation, as OpenAI's clients ask for it",
+        {200: ((JSON, answers.ChatCompletion), (EVENTS, TEXT))}, (*_COMMON, *_ENDED),
+        (_SESSION_HEADER, _EVENTS_HEADER), (JSON, ChatRequest), _CHAT,
+    ),
+    Route(
+        "post", "/v1/messages", "Answer a conversation, as Anthropic's clients ask for it",
+        {200: ((JSON, answers.MessagesMessage), (EVENTS, TEXT))}, (*_COMMON, *_ENDED),
+        (_SESSION_HEADER,), (JSON, MessagesRequest), {**_CHAT, "max_tokens": 100},
+    ),
+    Route(
+        "post", "/v1/turns/{turn}/cancel", "End a running turn early",
+        {202: _json(answers.CancelledTurn)}, (*_COMMON, 404), (_TURN,),
+    ),
+    Route(
+        "get", "/v1/models", "List the user's agents as models, in the shape of either API",
+        {200: _json({"oneOf": [answers.Models, answers.MessagesModels]})}, _COMMON, (_VERSION,),
+    ),
+    Route(
+        "get", "/v1/models/{name}", "Show an agent as a model",
+        {200: _json({"oneOf": [answers.Model, answers.MessagesModel]})}, (*_COMMON, 404), (_NAME, _VERSION),
+    ),
+    Route(
+        "get", "/v1/files", "List a directory, or describe a file, of the home",
+        {200: _json({"oneOf": [answers.Directory, answers.File]})}, (*_COMMON, *_JAIL), (_PLACE,),
+    ),
+    Route(
+        "delete", "/v1/files", "Delete a file, or a directory and all in it",
+        {200: _json(answers.DeletedFile)}, (*_COMMON, *_JAIL), (_PATH, _RECURSIVE),
+    ),
+    Route(
+        "get", "/v1/files/content", "Download a file, or one part of it",
+        _DOWNLOAD, (*_COMMON, *_JAIL, 416), (_PATH, _RANGE),
+    ),
+    Route(
+        "head", "/v1/files/content", "What a download would answer", {200: (), 206: ()},
+        (*_COMMON, *_JAIL, 416), (_PATH, _RANGE),
+    ),
+    Route(
+        "put", "/v1/files/content", "Upload a file: 201 where it is new",
+        {200: _json(answers.File), 201: _json(answers.File)}, (*_COMMON, *_JAIL), (_PATH,), (BYTES, BINARY),
+    ),
+    Route(
+        "get", "/v1/sessions", "List sessions, the latest first",
+        {200: _json(answers.Sessions)}, _COMMON, (_limit(1_000), _AFTER),
+    ),
+    Route(
+        "get", "/v1/sessions/search", "Find text in messages and titles",
+        {200: _json(answers.Hits)}, _COMMON, (_WORDS, _limit(200), _AFTER),
+    ),
+    Route(
+        "get", "/v1/sessions/{id}", "Show a session and some of its messages",
+        {200: _json(answers.SessionPage)}, (*_COMMON, 404), (_ID, _limit(1_000), _AFTER_SEQ),
+    ),
+    Route(
+        "patch", "/v1/sessions/{id}", "Give a session another title",
+        {200: _json(answers.Session)}, (*_COMMON, 404), (_ID,), (JSON, Rename),
+    ),
+    Route(
+        "delete", "/v1/sessions/{id}", "Delete a session",
+        {200: _json(answers.DeletedSession)}, (*_COMMON, 404, 409), (_ID,),
+    ),
+    Route(
+        "get", "/v1/sessions/{id}/export", "All of a session as a file",
+        {200: ((JSON, answers.Anything), (MARKDOWN, TEXT))}, (*_COMMON, 404), (_ID, _FORMAT),
+    ),
+    Route(
+        "post", "/v1/sessions/{id}/fork", "Begin a session with a copy of another's first messages",
+        {201: _json(answers.Session)}, (*_COMMON, 404, 409), (_ID,), (JSON, Fork),
+    ),
+    Route(
+        "get", "/v1/usage", "What the user used by day and model, and what today's limits leave",
+        {200: _json(answers.Anything)}, _COMMON, (_day("day"), _day("since"), _day("until")),
+    ),
+    Route("get", "/v1/agents", "List the user's agents", {200: _json(answers.AgentRows)}),
+    Route(
+        "get", "/v1/agents/{name}", "Show an agent",
+        {200: _json(answers.ShownAgent)}, (*_COMMON, 404), (_NAME,),
+    ),
+    Route(
+        "put", "/v1/agents/{name}", "Store an agent: 201 where it is new",
+        {200: _json(answers.ShownAgent), 201: _json(answers.ShownAgent)}, (*_COMMON, 404),
+        (_NAME,), (JSON, AgentFile),
+    ),
+    Route(
+        "delete", "/v1/agents/{name}", "Delete an agent",
+        {200: _json(answers.DeletedAgent)}, (*_COMMON, 404), (_NAME,),
+    ),
+    Route(
+        "get", "/healthz", "Whether the process answers",
+        {200: _json(answers.Health)}, (500,), anybody=True,
+    ),
+    Route(
+        "get", "/readyz", "Whether turns can run",
+        {200: _json(answers.Readiness), 503: _json(answers.Readiness)}, (500,), anybody=True,
+    ),
+    Route("get", "/v1/openapi.json", "This document", {200: _json(answers.Anything)}, (500,), anybody=True),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Which jails are started, kept warm and given up."""
