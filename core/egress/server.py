@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from actors.base import tell
 from core.config import Config
 from core.egress.account_messages import AccountQuestion
 from core.egress.accounts import Accounts, OpenAccounts
+from core.egress.credential_audit import record_of
 from core.egress.keyfile import read_provider_keys
 from core.egress.link import Link
 from core.egress.messages import (
@@ -238,15 +240,17 @@ class Egress:
             self.link.send(Refused(question.id, "the vault is overloaded; try again in a second"))
             return
         self._questions += 1
-        if not tell(self._vault, Ask(question, self._answered)):
+        if not tell(self._vault, Ask(question, partial(self._answered, question))):
             self._questions -= 1
             self.link.send(Refused(question.id, "the egress process is ending; try again"))
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, question: Any, answer: Answer) -> None:
         """On the vault's thread."""
-        self._loop.call_soon_threadsafe(self._pass_answer, answer)
+        self._loop.call_soon_threadsafe(self._pass_answer, question, answer)
 
-    def _pass_answer(self, answer: Answer) -> None:
+    def _pass_answer(self, question: Any, answer: Answer) -> None:
+        if (record := record_of(question, answer)) is not None:
+            self._accounts.auditor.note(record)
         self._questions -= 1
         self.link.send(answer)
 

@@ -50,12 +50,14 @@ class Keeper(Protocol):
         ...
 
 
-class _Body(CredentialTerms, frozen=True, forbid_unknown_fields=True):
+class CredentialBody(CredentialTerms, frozen=True, forbid_unknown_fields=True):
+    """What PUT takes: the terms, and the value in the clear or sealed (base64)."""
+
     value: Annotated[str, msgspec.Meta(max_length=8_192)] = ""
     sealed: Annotated[str, msgspec.Meta(max_length=16_384)] = ""
 
     def __repr__(self) -> str:
-        return "_Body()"
+        return "CredentialBody()"
 
 
 class CredentialApi:
@@ -89,7 +91,7 @@ class CredentialApi:
         owner = await self._owner(request)
         name, raw = request.match_info["name"], await read_body(request)
         try:
-            body = msgspec.json.decode(raw, type=_Body)
+            body = msgspec.json.decode(raw, type=CredentialBody)
             sealed = base64.b64decode(body.sealed, validate=True)
         except (msgspec.DecodeError, UnicodeError, RecursionError, binascii.Error) as error:
             # names of fields and types, never a value
