@@ -144,6 +144,7 @@ class Core:
                 missing=self._missing,
                 admin=config.admin,
                 access=config.access,
+                free_bytes=lambda: _free_bytes(data_dir),
                 hub_tls=self._tls["hub"],
                 admin_tls=self._tls["admin"],
             )
@@ -439,6 +440,11 @@ def _budget(config: Config) -> Budget:
         queue_s=pool.wait_s,
         users={user: Keep(keep.idle_s, keep.keep) for user, keep in pool.users.items()},
     )
+
+
+def _free_bytes(path: Path) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
 
 
 def _tls(name: str, fds: Mapping[str, int]) -> Tls | None:

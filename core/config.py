@@ -72,6 +72,10 @@ class HubSection(_Section, frozen=True):
         int,
         Meta(ge=1, le=100_000, description="turns at once on the whole server; more answer 429"),
     ] = 400
+    min_free_bytes: Annotated[
+        int,
+        Meta(ge=0, le=2**50, description="with less free on the data directory's disk new turns answer 507"),
+    ] = 64 << 20
     max_turns_per_user: Annotated[int, Meta(ge=1, le=32, description="more answer 429")] = 4
 
 

@@ -72,6 +72,7 @@ class CoreInsight:
             "turns_running": admission.running,
             "loop_lag_s": round(admission.lag_s, 4),
             "uptime_s": round(time.monotonic() - self._began_s, 1),
+            "disk_low": admission.disk_low,
             "disk_free_bytes": space.f_bavail * space.f_frsize,
             "disk_bytes": space.f_blocks * space.f_frsize,
         }

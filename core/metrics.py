@@ -38,7 +38,7 @@ class Metrics:
         )  # fmt: skip
         self._turns_refused = _Labelled(
             r, "certosa_turns_refused_total", "Turns not started, by why.", "reason",
-            ("server_turns", "user_turns", "loop_lag", "stopping", "session_busy", "other"),
+            ("server_turns", "user_turns", "loop_lag", "stopping", "disk_full", "session_busy", "other"),
         )  # fmt: skip
         self._turns_running = Gauge("certosa_turns_running", "Turns running now.", registry=r)
         self._turn_s = Histogram(

@@ -20,6 +20,7 @@ LIVE = (
     "server.log_level",
     "hub.max_turns",
     "hub.max_turns_per_user",
+    "hub.min_free_bytes",
     "access",
     "jail.start_timeout_s",
     *(f"pool.{name}" for name in ("idle_s", "memory_bytes", "free_bytes", "max_waiting", "wait_s", "users")),

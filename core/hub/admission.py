@@ -35,12 +35,23 @@ class Admission:
         self._idle.set()
         self._loop = asyncio.get_running_loop()
         self.stopping = False
+        self.disk_low = False
         self.lag_s = 0.0
 
     def apply(self, config: HubSection) -> None:
         """Use other bounds; what runs goes on."""
         with self._lock:
             self._config = config
+
+    def note_free(self, free_bytes: int) -> None:
+        """How much is free on the disk now; says so in the log when that changes something."""
+        low = free_bytes < self._config.min_free_bytes
+        if low != self.disk_low:
+            self.disk_low = low
+            if low:
+                _log.error("disk_low", free_bytes=free_bytes, min_free_bytes=self._config.min_free_bytes)
+            else:
+                _log.info("disk_recovered", free_bytes=free_bytes)
 
     @property
     def running(self) -> int:
@@ -101,6 +112,14 @@ class Admission:
         if self.stopping:
             return "stopping", HubError(
                 503, "the server is stopping; try again", "unavailable", retry_after_s=5
+            )
+        if self.disk_low:
+            return "disk_full", HubError(
+                507,
+                "the server's disk is full, so no new turn begins: tell its operator",
+                "disk_full",
+                retry_after_s=30,
+                headers={"x-should-retry": "false"},  # that takes a person; clients need not try at once
             )
         if self._by_user[user] >= config.max_turns_per_user:
             return "user_turns", HubError(

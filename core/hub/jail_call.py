@@ -61,7 +61,7 @@ class JailCall:
     def __init__(self, calls: JailCalls, handle: UserHandle, body: ToJail, timeout_s: float) -> None:
         self._calls = calls
         self._loop = asyncio.get_running_loop()
-        self._spec = CallSpec(handle, body, self, timeout_s)
+        self._spec: CallSpec | None = CallSpec(handle, body, self, timeout_s)
         self._lock = threading.Lock()
         self._items: deque[Any] = deque()
         self._outcome: Body | Failure | None = None
@@ -132,16 +132,18 @@ class JailCall:
         return self._outcome
 
     def close(self) -> None:
-        """End the call if it is not over; nothing more is taken from it."""
+        """End the call if it is not over; nothing more is taken from it. Harmless twice."""
         with self._lock:
             over = self._outcome is not None
             self._items.clear()
-        if not over:
-            self._calls.cancel_call(self._spec)
+        # the spec holds us as its sink, and what is sent with it: a circle would keep that for a while
+        spec, self._spec = self._spec, None
+        if spec is not None and not over:
+            self._calls.cancel_call(spec)
 
     def _give_back(self) -> None:
         self._taken += 1
-        if self._taken >= _GRANT_AT:
+        if self._taken >= _GRANT_AT and self._spec is not None:
             self._calls.grant_call(self._spec, self._taken)
             self._taken = 0
 

@@ -45,6 +45,7 @@ _MAX_ADMIN_CONNECTIONS = 256
 _CANCEL_S = 3.0
 _CLOSE_S = 2.0
 _LAG_PERIOD_S = 0.25
+_DISK_PERIOD_S = 1.0
 _MAX_LINE_BYTES = 8_190
 # what was sent and is not acknowledged, or not read, for so long ends the connection: tcp(7)
 _TCP_USER_TIMEOUT_MS = 90_000
@@ -76,6 +77,7 @@ class HubParts:
     missing: Callable[[], Sequence[str]]
     admin: AdminSection
     access: AccessSection
+    free_bytes: Callable[[], int] | None = None
     hub_tls: Tls | None = None
     admin_tls: Tls | None = None
     stall_s: float = STALL_S
@@ -93,6 +95,7 @@ class HubServer:
         self._runners: list[web.AppRunner] = []
         self._doors: list[Door] = []
         self._lag: asyncio.Task[None] | None = None
+        self._disk: asyncio.Task[None] | None = None
 
     async def start(
         self,
@@ -105,6 +108,7 @@ class HubServer:
         The sockets are closed by :meth:`stop`.
         """
         self._lag = asyncio.create_task(self._watch_lag(), name="loop-lag")
+        self._disk = asyncio.create_task(self._watch_disk(), name="disk-space")
         most = self._parts.config.max_connections
         hub_tls, admin_tls = self._parts.hub_tls, self._parts.admin_tls
         for name, app, sockets, most_here, tls in (
@@ -128,10 +132,11 @@ class HubServer:
         for runner in self._runners:
             await runner.cleanup()
         self._runners.clear()
-        if self._lag is not None:
-            self._lag.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._lag
+        for task in (self._lag, self._disk):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
     def describe(self) -> list[dict[str, object]]:
         """The turns that run, for a dump of states."""
@@ -256,6 +261,16 @@ class HubServer:
     async def _metrics(self, _: web.Request) -> web.Response:
         body = generate_latest(self._parts.metrics.registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _watch_disk(self) -> None:
+        look = self._parts.free_bytes
+        while look is not None:
+            try:
+                # in a thread: a disk that hangs must not take the loop along
+                self.admission.note_free(await asyncio.to_thread(look))
+            except OSError as error:
+                _log.error("disk_not_looked_at", error=str(error))
+            await asyncio.sleep(_DISK_PERIOD_S)
 
     async def _watch_lag(self) -> None:
         loop = asyncio.get_running_loop()

@@ -76,7 +76,7 @@ class Upload:
             failure = error.failure
             status = _STATUS.get(failure.code, error.status)
             raise HubError(status, failure.message, failure.code, headers=error.headers) from None
-        self._waiting.popleft()
+        self._waiting.popleft().close()
 
     def _drop(self) -> None:
         for call in self._waiting:
