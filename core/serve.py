@@ -38,7 +38,6 @@ from jail.host.system import find_bwrap, find_machine, find_system
 _SOURCE = Path(__file__).resolve().parents[1]
 _BACKLOG = 1_024
 _USERS_FROM = 1_000  # past uid_base, as in core.users
-# an executed start is half the spawner's own work, a forked one is done beside it
 _MAX_UID = 2**31 - 2
 _KEY_FDS = ("provider-keys", "master-key", "next-master-key")
 KEY_FILE = "provider-keys.toml"
