@@ -32,7 +32,12 @@ def follow(
     readers = dict(readers or {})
     deadline = time.monotonic() + timeout_s
     timed_out = False
-    guard = _OneGuard()
+    try:
+        guard = _OneGuard()
+    except OSError as error:
+        jail.kill_hard()
+        jail.close()
+        raise HostError(f"a jail could not be guarded: {error.strerror}") from None
     try:
         while jail.phase is not Phase.ENDED:
             guard.look_at(jail)

@@ -103,7 +103,7 @@ class Yard:
             self._held.callback(starter.close)
             plan = JailPlan(
                 self._data_dir, spawner.system, spawner.lib, spawner.etc, spawner.limits,
-                spawner.max_alive, spawner.max_starting, command,
+                spawner.max_alive, config.starting_at_once(way), command,
             )  # fmt: skip
             self._tables[way] = Jails(
                 self.loop, starter, plan, self._send,

@@ -24,6 +24,7 @@ _TURNS = (
     "run: uname -a", "write list.txt: one two three", "run: cat list.txt notes.txt", "read list.txt",
     "run: ls -l", "run: wc -c notes.txt",
 )  # fmt: skip
+_KEEP_ALL = "[pool]\nidle_s = 7200\n"
 _SLEEP = ("/usr/bin/sleep", "600")
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
@@ -79,7 +80,7 @@ def _bare() -> tuple[list[float], list[float]]:
 
 def _jails(start: str) -> Iterator[_Found]:
     """The same of the server's jails, as they come to each level."""
-    with demo_server(start=start) as server:
+    with demo_server(_KEEP_ALL, start=start) as server:
         tokens = add_users(server, max(alive for alive, _ in _LEVELS))
         known: set[int] = set()
         begin = 0

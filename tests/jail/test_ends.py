@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -9,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from jail.host.group import group_of, kill_group
+from jail.host.oneshot import advance
+from jail.host.profile import Limits
+from jail.host.running import Phase, readable
 from tests.fakes.jails import SOURCE, USER_UIDS, House
 
 _SPAN_US = {"exec": 30_000, "fork": 60_000}
@@ -34,6 +39,39 @@ def test_a_starter_killed_at_any_moment_of_a_start_leaves_nothing(house: House, 
 
     assert {"starting\n", "running\n"} == set(seen)
     assert _left_after(before, _GONE_S) == {}
+
+
+def test_a_group_is_killed_though_its_leader_is_gone_and_an_empty_one_is_nobody() -> None:
+    script = "sleep 600 & echo $!; wait"
+    leader = subprocess.Popen(
+        ["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    group = group_of(leader.pid)
+    assert leader.stdout is not None
+    member = os.pidfd_open(int(leader.stdout.readline()))
+    leader.stdout.close()
+    leader.kill()
+    leader.wait()
+    assert not readable(member)
+
+    kill_group(group)
+
+    assert select.select([member], [], [], _GONE_S)[0]
+    os.waitid(os.P_PIDFD, member, os.WEXITED)  # an orphan, so ours
+    kill_group(group)
+    os.close(group)
+    os.close(member)
+
+
+def test_an_executed_start_that_is_killed_before_it_is_let_go_on_comes_to_nothing(house: House) -> None:
+    jail = house.starters["exec"].start(house.spec("alice", Limits(), ("/bin/sleep", "600")))
+    jail.kill()
+    while jail.phase is Phase.STARTING:
+        advance(jail, 10.0)
+    jail.close()
+
+    # bwrap itself refused: it had been given no arguments
+    assert (jail.phase, jail.init_pid, jail.how) == (Phase.ENDED, 0, "exit 1")
 
 
 def _task(house: House, kind: str) -> dict[str, object]:
