@@ -175,6 +175,15 @@ class JailSection(_Section, frozen=True):
     tmp_bytes: Annotated[Bytes, Meta(description="a jail's /tmp and /dev/shm, each")] = 64 << 20
 
 
+class VaultSection(_Section, frozen=True):
+    """[vault]"""
+
+    master_key: Annotated[
+        str,
+        Meta(description="a file with the master key's 32 bytes, kept elsewhere than in the data directory"),
+    ] = ""
+
+
 class PoolUserSection(_Section, frozen=True):
     """[pool.users.NAME]: an exception for one user's jail."""
 
@@ -323,6 +332,7 @@ class Config(_Section, frozen=True):
     pool: PoolSection = PoolSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
+    vault: VaultSection = VaultSection()
     usage: UsageSection = UsageSection()
     audit: AuditSection = AuditSection()
     providers: dict[Name, ProviderSection] = {}
@@ -455,6 +465,9 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             f"{source}{where}: agent.provider: no provider {config.agent.provider!r};"
             f" add a section [providers.{config.agent.provider}]"
         )
+    if config.vault.master_key and not Path(config.vault.master_key).is_absolute():
+        where = _line(text, ("vault", "master_key"))
+        raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
     _check_listeners(config, text, source)
     _check_usage(config, text, source)
     if not Path(config.jail.python).is_absolute():

@@ -22,6 +22,7 @@ from core.backup.archive import STAGING
 from core.config import Config, is_loopback
 from core.errors import CoreError
 from core.log import configure_logging
+from core.master_keys import open_master_keys
 from core.reload import TLS_FILES, Reloader, config_file
 from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
@@ -38,6 +39,7 @@ _SOURCE = Path(__file__).resolve().parents[1]
 _BACKLOG = 1_024
 _USERS_FROM = 1_000  # past uid_base, as in core.users
 _MAX_UID = 2**31 - 2
+_KEY_FDS = ("provider-keys", "master-key", "next-master-key")
 KEY_FILE = "provider-keys.toml"
 
 
@@ -164,7 +166,7 @@ def _services(
         env=env_egress,
         fds={
             "config": fds["egress-config"],
-            **{name: fds[name] for name in ("provider-keys",) if name in fds},
+            **{name: fds[name] for name in _KEY_FDS if name in fds},
         },
     )
     return core, egress
@@ -189,6 +191,9 @@ def _descriptors(
     for name, sock in sockets.items():
         held.enter_context(sock)
         fds[name] = sock.fileno()
+    for name, key in open_master_keys(config, os.environ, owners).items():
+        held.callback(os.close, key)
+        fds[name] = key
     return fds
 
 

@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_users(commands)
     _add_tokens(commands)
     _add_providers(commands)
+    _add_credentials(commands)
     _add_pool(commands)
     _add_usage(commands)
     _add_audit(commands)
@@ -220,6 +221,33 @@ def _add_providers(commands: Any) -> None:
     test.add_argument("--model", default="", help="which model (default: the agents', or the first)")
     remove = _command(providers, "remove", "providers:remove", "remove a provider and its key")
     remove.add_argument("name")
+
+
+def _add_credentials(commands: Any) -> None:
+    credentials = _group(commands, "credential", "keep what your agent may use and nobody may see")
+    set_ = _command(
+        credentials, "set", "credentials:set_",
+        "keep a credential; its value comes from a prompt or standard input",
+    )  # fmt: skip
+    listed = _command(credentials, "list", "credentials:list_all", "list credentials, never their values")
+    delete = _command(credentials, "delete", "credentials:delete", "delete a credential")
+    for one in (set_, listed, delete):
+        one.add_argument(
+            "--operator", action="store_true", help="the operator's, of the running server; needs no token"
+        )
+        _add_account(one)
+    for one in (set_, delete):
+        one.add_argument("name", nargs="?", metavar="NAME", help="as agents name it")
+        one.add_argument("--provider", metavar="NAME", help="the key of a model provider instead")
+    set_.add_argument("--host", help="the only host it is sent to")
+    set_.add_argument("--port", type=int, default=0, help="the only port (default: the scheme's)")
+    set_.add_argument("--path", default="/", metavar="PREFIX", help="and only below this path (default: /)")
+    set_.add_argument("--http", action="store_true", help="over http, where everybody between can read it")
+    set_.add_argument("--header", metavar="NAME", help="the header it goes into (default: Authorization)")
+    set_.add_argument("--query", metavar="NAME", help="the query parameter it goes into instead")
+    set_.add_argument("--username", metavar="NAME", help="basic authentication; the value is the password")
+    key = _group(commands, "key", "look after the master key of a running server")
+    _command(key, "rotate", "credentials:rotate_key", "make a new master key and wrap everything under it")
 
 
 def _add_usage(commands: Any) -> None:

@@ -3,7 +3,7 @@
 from core.config import ProviderSection
 from core.egress.anthropic_body import request_body
 from core.egress.anthropic_events import MessageAssembly
-from core.egress.model_server import Dialect, ModelServer
+from core.egress.model_server import Dialect, Key, ModelServer
 from core.egress.secret import Secret, Striker
 
 VERSION = "2023-06-01"
@@ -16,13 +16,17 @@ class AnthropicProvider(ModelServer):
     Args:
         name: the provider's name, for messages.
         section: its configuration.
-        key: goes into the x-api-key header and nowhere else; None sends none.
+        key: goes into the x-api-key header and nowhere else; None sends none, a finder finds each user's.
         striker: knows every key, so that none comes back in an error.
     """
 
-    def __init__(self, name: str, section: ProviderSection, key: Secret | None, striker: Striker) -> None:
+    def __init__(self, name: str, section: ProviderSection, key: Key, striker: Striker) -> None:
         headers = {"anthropic-version": VERSION}
-        if key is not None:
-            headers["x-api-key"] = key.reveal()
-        dialect = Dialect("/messages", lambda ask: request_body(ask, section), MessageAssembly, headers)
-        super().__init__(name, section, dialect, striker)
+        dialect = Dialect(
+            "/messages", lambda ask: request_body(ask, section), MessageAssembly, headers, _key_headers
+        )  # fmt: skip
+        super().__init__(name, section, dialect, key, striker)
+
+
+def _key_headers(key: Secret) -> dict[str, str]:
+    return {"x-api-key": key.reveal()}

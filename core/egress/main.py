@@ -2,10 +2,12 @@
 
     python -I APP/core/egress/start.py --core FD --config FD --data-dir DIR
                                        [--spawner FD] [--provider-keys FD]
+                                       [--master-key FD [--next-master-key FD]]
 
 ``--core`` is our end of the stream pair to core, ``--spawner`` of the pair on which it hands over what is
 new at SIGHUP, ``--config`` the whole configuration as JSON
-(msgspec's encoding of core.config.Config), ``--provider-keys`` the open key file. Exit status: 0
+(msgspec's encoding of core.config.Config), ``--provider-keys`` the open key file, ``--master-key`` the
+open master key where it is kept elsewhere than in the data directory. Exit status: 0
 at core's end or SIGTERM, 1 where the link or the vault broke, 2 for wrong arguments, 78 (EX_CONFIG)
 where key file, master key or vault are not as they have to be: starting again changes nothing then.
 """
@@ -34,6 +36,7 @@ from core.errors import ConfigError
 from core.log import configure_logging
 from core.state_dump import StateDump
 from core.vault.errors import VaultError
+from core.vault.key_source import HandedKeys
 from core.vault.vault import Vault
 
 EXIT_OK, EXIT_BROKEN, EXIT_CONFIG = 0, 1, 78
@@ -58,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         keys: dict[str, Secret] = {}
         if arguments.provider_keys is not None:
             keys = read_provider_keys(arguments.provider_keys, config.providers)
-        vault = Vault(arguments.data_dir / "_keys")
+        vault = Vault(arguments.data_dir / "_keys", source=_key_source(arguments))
         accounts = _open_accounts(arguments.data_dir / "_keys", config, vault)
         show_first_token(vault, arguments.data_dir / "_keys", config.server.log_format)
     except (ConfigError, VaultError) as error:
@@ -102,11 +105,19 @@ async def _run(
     return EXIT_OK
 
 
+def _key_source(arguments: argparse.Namespace) -> HandedKeys | None:
+    if arguments.master_key is None:
+        return None
+    return HandedKeys(arguments.master_key, arguments.next_master_key)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="egress", description=__doc__, allow_abbrev=False)
     parser.add_argument("--core", type=int, required=True, metavar="FD")
     parser.add_argument("--config", type=int, required=True, metavar="FD")
     parser.add_argument("--spawner", type=int, metavar="FD")
     parser.add_argument("--provider-keys", type=int, metavar="FD")
+    parser.add_argument("--master-key", type=int, metavar="FD")
+    parser.add_argument("--next-master-key", type=int, metavar="FD")
     parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR")
     return parser

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from core.egress.account_messages import AccountAnswer, AccountQuestion
+from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
 from core.egress.message_base import LinkMessage as _Message
 from core.egress.message_base import SecretLinkMessage as _Secretive
 from core.ledger.metering import Dimension, Level
@@ -135,6 +136,7 @@ ToEgress = (
     | NewAdminToken | ListAdminTokens | VerifyAdminToken
     | AccountQuestion
     | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
+    | CredentialQuestion
 )  # fmt: skip
 
 
@@ -252,5 +254,5 @@ class ChatFailed(_Message, frozen=True):
 FromEgress = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
     | ProvidersListed | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
-    | AccountAnswer
+    | AccountAnswer | CredentialAnswer
 )  # fmt: skip

@@ -17,8 +17,9 @@ import msgspec
 from core.config import ProviderSection
 from core.egress.failures import MAX_ERROR_BODY_BYTES, error_detail, sanitise, status_error
 from core.egress.messages import ChatStart
+from core.egress.provider_keys import FindKey
 from core.egress.providers import Again, Counter, Outlet, ProviderError, Spent, UpstreamSaid
-from core.egress.secret import Striker
+from core.egress.secret import Secret, Striker
 from core.egress.sse import SseError, SseParser
 from jail.wire.schema import ChatEnd, ToolCall, Usage
 
@@ -30,6 +31,9 @@ _MAX_JSON_BYTES = 4 << 20
 _MODELS_S = 8.0
 _MAX_MODELS = 1_000
 _STREAM_TYPES = ("text/event-stream", "text/plain", "application/octet-stream", "")
+
+
+Key = Secret | FindKey | None
 
 
 class _Model(msgspec.Struct):
@@ -79,7 +83,8 @@ class Dialect(NamedTuple):
     path: str
     body: Callable[[ChatStart], bytes]  # raises ProviderError ``invalid``
     assembly: Callable[[str], Assembly]  # of the provider's name
-    headers: Mapping[str, str]  # the key's among them
+    headers: Mapping[str, str]
+    key_headers: Callable[[Secret], Mapping[str, str]]  # what a key goes into
 
 
 class ModelServer:
@@ -89,13 +94,17 @@ class ModelServer:
         name: the provider's name, for messages.
         section: its configuration.
         dialect: its wire format.
+        key: what is sent with every request, or who finds what a user's chats send; None: nothing.
         striker: knows every key, so that none comes back in an error.
     """
 
-    def __init__(self, name: str, section: ProviderSection, dialect: Dialect, striker: Striker) -> None:
+    def __init__(
+        self, name: str, section: ProviderSection, dialect: Dialect, key: Key, striker: Striker
+    ) -> None:
         self._name = name
         self._section = section
         self._dialect = dialect
+        self._key = key
         self._striker = striker
         self._url = section.base_url.rstrip("/") + dialect.path
         self._session = aiohttp.ClientSession(
@@ -122,11 +131,12 @@ class ModelServer:
         """Answer ``ask`` through ``out``. Raises ProviderError whatever the server does."""
         try:
             body = self._dialect.body(ask)
+            headers = await self._key_headers(ask.user)
         except ProviderError as error:
             error.spent = "nothing"
             raise
         try:
-            return await self._chat(body, out)
+            return await self._chat(body, headers, out)
         except UpstreamSaid as error:
             detail = error_detail(error.raw, self._striker)
             said = f" It said: {detail}" if detail else ""
@@ -142,11 +152,12 @@ class ModelServer:
     async def models(self) -> list[str]:
         """The models it says it has, in its order, at most 1,000. Raises ProviderError."""
         url = self._section.base_url.rstrip("/") + "/models"
+        headers = await self._key_headers("")
         try:
             async with (
                 asyncio.timeout(_MODELS_S),
                 self._session.get(
-                    url, allow_redirects=False, headers={"Accept": "application/json"}
+                    url, allow_redirects=False, headers={"Accept": "application/json", **headers}
                 ) as response,
             ):
                 if response.status != 200:
@@ -165,11 +176,15 @@ class ModelServer:
             raise ProviderError("upstream", f"{self._name} sent no list of models.") from None
         return [sanitise(model.id, self._striker)[:128] for model in listed]
 
-    async def _chat(self, body: bytes, out: Counter) -> ChatEnd:
+    async def _key_headers(self, user: str) -> Mapping[str, str]:
+        key = self._key if isinstance(self._key, Secret | None) else await self._key(user)
+        return {} if key is None else self._dialect.key_headers(key)
+
+    async def _chat(self, body: bytes, headers: Mapping[str, str], out: Counter) -> ChatEnd:
         section = self._section
         loop = asyncio.get_running_loop()
         begin_at_s = loop.time() + section.connect_s + section.first_byte_s
-        async with self._post(body, begin_at_s) as response:
+        async with self._post(body, headers, begin_at_s) as response:
             if response.status != 200:
                 raise await self._status_error(response)
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -192,10 +207,14 @@ class ModelServer:
             return await self._read_stream(response, out, begin_at_s)
 
     @asynccontextmanager
-    async def _post(self, body: bytes, begin_at_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _post(
+        self, body: bytes, headers: Mapping[str, str], begin_at_s: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
             async with asyncio.timeout_at(begin_at_s):
-                response = await self._session.post(self._url, data=body, allow_redirects=False)
+                response = await self._session.post(
+                    self._url, data=body, headers=headers, allow_redirects=False
+                )
         except aiohttp.ConnectionTimeoutError:
             raise self._unreached() from None
         except TimeoutError:

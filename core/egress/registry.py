@@ -8,10 +8,10 @@ from core.egress.anthropic import AnthropicProvider
 from core.egress.builtin import BuiltinProvider
 from core.egress.fallbacks import Fallback, WithFallbacks
 from core.egress.metered import Chatting, Metered
-from core.egress.model_server import ModelServer
+from core.egress.model_server import Key, ModelServer
 from core.egress.openai import OpenAiProvider
 from core.egress.providers import Provider
-from core.egress.secret import Secret, Striker
+from core.egress.secret import Striker
 from core.egress.upstream import Terms, Upstream
 from core.ledger.metering import Met, Meter
 
@@ -30,7 +30,7 @@ class Registry(NamedTuple):
 
 def make_providers(
     config: Config,
-    keys: Mapping[str, Secret],
+    keys: Mapping[str, Key],
     striker: Striker,
     meter: Meter,
     told: Callable[[int, Met], None],
@@ -62,7 +62,7 @@ def make_providers(
     return Registry(found, servers, upstreams)
 
 
-def _server(name: str, section: ProviderSection, key: Secret | None, striker: Striker) -> ModelServer:
+def _server(name: str, section: ProviderSection, key: Key, striker: Striker) -> ModelServer:
     kind = AnthropicProvider if section.kind == "anthropic" else OpenAiProvider
     return kind(name, section, key, striker)
 

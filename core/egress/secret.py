@@ -32,7 +32,22 @@ class Striker:
     """Strikes secrets out of texts that come from outside."""
 
     def __init__(self, secrets: Iterable[Secret]) -> None:
-        texts = {secret.reveal() for secret in secrets}
+        self._texts = {secret.reveal() for secret in secrets}
+        self._prepare()
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """Every secret that is known."""
+        return frozenset(self._texts)
+
+    def add(self, secret: Secret) -> None:
+        """Strike this one out too, from now on; nothing happens where it is known."""
+        if secret.reveal() not in self._texts:
+            self._texts.add(secret.reveal())
+            self._prepare()
+
+    def _prepare(self) -> None:
+        texts = self._texts
         self._long = sorted((t for t in texts if len(t) >= MIN_STRIKABLE), key=len, reverse=True)
         self._windows = frozenset(
             text[at : at + _WINDOW].lower()

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from actors.base import tell
 from core.config import Config
 from core.egress.account_messages import AccountQuestion
 from core.egress.accounts import Accounts, OpenAccounts
+from core.egress.credential_audit import record_of
 from core.egress.keyfile import read_provider_keys
 from core.egress.link import Link
 from core.egress.messages import (
@@ -33,10 +35,12 @@ from core.egress.messages import (
     TryProvider,
 )
 from core.egress.process import read_config
+from core.egress.provider_keys import ProviderKeys
 from core.egress.registry import Registry, make_providers
 from core.egress.secret import Secret, Striker
 from core.egress.streams import StreamLimits, Streams
 from core.egress.trial import try_provider
+from core.egress.vault_access import VaultAccess
 from core.errors import ConfigError, LinkError
 from core.ledger.metering import LedgerUnavailable, Met
 from core.log import set_level
@@ -65,6 +69,9 @@ class Egress:
     ) -> None:
         striker = self._striker = Striker(keys.values())
         self._loop = asyncio.get_running_loop()
+        self.vault_ended = self._loop.create_future()
+        self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
+        self._access = VaultAccess(self._vault)
         self.link = Link(self._received, self._opened)
         self.accounts_ended = self._loop.create_future()
         self._accounts = Accounts(opened, config, self.link.send, self._on_accounts_ended)
@@ -76,8 +83,6 @@ class Egress:
         self._closing: set[asyncio.Task[None]] = set()
         self._removals: set[asyncio.Task[None]] = set()
         self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
-        self.vault_ended = self._loop.create_future()
-        self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
         self._questions = 0
 
     async def serve(self, core: socket.socket) -> LinkError | None:
@@ -123,7 +128,7 @@ class Egress:
         said = {name: key.reveal() for name, key in keys.items()}
         if (config.providers, said) != (self._config.providers, self._keys):
             # what was secret stays so: chats of before may still bring it back
-            old = [Secret(text) for text in self._keys.values()]
+            old = [Secret(text) for text in self._striker.texts]
             self._striker = Striker([*keys.values(), *old])
             before, self._registry = self._registry, self._make_providers(config, keys, self._striker)
             self._keys, self._keyed = said, frozenset(keys)
@@ -204,7 +209,9 @@ class Egress:
         task.add_done_callback(self._removals.discard)
 
     def _make_providers(self, config: Config, keys: Mapping[str, Secret], striker: Striker) -> Registry:
-        return make_providers(config, keys, striker, self._accounts.meter, self._limit_met)
+        found = ProviderKeys(self._access.open, keys, striker)
+        finders = {name: found.of(name) for name in config.providers}
+        return make_providers(config, finders, striker, self._accounts.meter, self._limit_met)
 
     def _limit_met(self, id: int, met: Met) -> None:
         self.link.send(LimitMet(id, met.level, met.dimension, met.text))
@@ -233,16 +240,19 @@ class Egress:
             self.link.send(Refused(question.id, "the vault is overloaded; try again in a second"))
             return
         self._questions += 1
-        if not tell(self._vault, Ask(question, self._answered)):
+        if not tell(self._vault, Ask(question, partial(self._answered, question))):
             self._questions -= 1
             self.link.send(Refused(question.id, "the egress process is ending; try again"))
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, question: Any, answer: Answer) -> None:
         """On the vault's thread."""
-        self._loop.call_soon_threadsafe(self._pass_answer, answer)
+        self._loop.call_soon_threadsafe(self._pass_answer, question, answer)
 
-    def _pass_answer(self, answer: Answer) -> None:
+    def _pass_answer(self, question: Any, answer: Answer) -> None:
+        if (record := record_of(question, answer)) is not None:
+            self._accounts.auditor.note(record)
         self._questions -= 1
+        self._accounts.vault_answered(question, answer)
         self.link.send(answer)
 
     def _opened(self, is_open: bool) -> None:

@@ -20,6 +20,7 @@ from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
+from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
 from core.hub.files import Files
 from core.hub.http_log import http_logger
@@ -34,7 +35,7 @@ from core.hub.models import Models
 from core.hub.openapi import OPENAPI_PATH, serve_openapi
 from core.hub.sessions import Sessions
 from core.hub.tls import Tls
-from core.hub.tokens import Verifier
+from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import Starter, Turns
 from core.hub.usage import Accounts, AccountsApi, UsageApi
 from core.metrics import Metrics
@@ -71,6 +72,7 @@ class HubParts:
     agents: Agents
     metrics: Metrics
     administration: Administration
+    credentials: Keeper
     accounts: Accounts
     login_failed: Callable[[str, str], None]
     insight: Insight
@@ -229,10 +231,14 @@ class HubServer:
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(self._live.routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
+        app.add_routes(CredentialApi(parts.credentials, self._user).routes())
         app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app
+
+    async def _user(self, request: web.Request) -> str:
+        return (await authenticate(request, self._parts.verifier)).user
 
     def _admin_app(self) -> web.Application:
         parts = self._parts
@@ -249,6 +255,8 @@ class HubServer:
         app = self._app(_MAX_ADMIN_BODY_BYTES, admin=True)
         app.middlewares.append(guard_socket)
         app.add_routes(AdminApi(self._parts.administration, self._parts.insight).routes("/v1"))
+        app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
+        app.add_routes(KeyApi(self._parts.credentials).routes())
         app.add_routes(AccountsApi(self._parts.accounts).routes("/v1"))
         return app
 

@@ -9,8 +9,11 @@ import structlog
 
 from actors.base import Actor
 from core.egress.messages import Refused
+from core.vault.cabinet import Credential
+from core.vault.errors import VaultRefusal
 from core.vault.vault import Answer, Question, Vault
 
+_DISK = "the vault's disk failed; is it full? The server's log has the reason"
 _log = structlog.get_logger(__name__)
 
 
@@ -22,8 +25,21 @@ class Ask:
     answered: Callable[[Answer], None]
 
 
+Opened = Credential | str | None
+"""A credential, None where there is none, or why it cannot be opened."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OpenOne:
+    """A credential for use in this process; core has no way to say this. ``opened`` is as ``answered``."""
+
+    owner: str
+    name: str
+    opened: Callable[[Opened], None]
+
+
 class VaultActor(Actor):
-    """Answers :class:`Ask`. Told, never asked.
+    """Answers :class:`Ask` and :class:`OpenOne`. Told, never asked.
 
     Args:
         vault: open already, so that a wrong key is known before anything starts.
@@ -39,6 +55,9 @@ class VaultActor(Actor):
 
     def handle(self, message: Any) -> None:
         """Answer one question; a failing disk is a refusal, not the end."""
+        if isinstance(message, OpenOne):
+            message.opened(self._open(message))
+            return
         if not isinstance(message, Ask):
             raise TypeError(f"not a message of the vault's: {type(message).__name__}")
         try:
@@ -47,9 +66,18 @@ class VaultActor(Actor):
             _log.error("vault_disk_failed", error=type(error).__name__, detail=str(error))
             answer = Refused(
                 message.question.id,
-                "the vault's disk failed; is it full? The server's log has the reason",
+                _DISK,
             )
         message.answered(answer)
+
+    def _open(self, wanted: OpenOne) -> Opened:
+        try:
+            return self._vault.open(wanted.owner, wanted.name)
+        except VaultRefusal as refusal:
+            return str(refusal)
+        except sqlite3.Error as error:
+            _log.error("vault_disk_failed", error=type(error).__name__, detail=str(error))
+            return _DISK
 
     def teardown(self) -> None:
         """Write what is pending."""

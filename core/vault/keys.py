@@ -29,6 +29,14 @@ class MasterKey:
         """
         return self._derive(salt, b"certosa/1 user data key\0" + user.encode())
 
+    def wrapping_key(self, user: str, salt: bytes) -> bytes:
+        """The key (32 bytes) under which a user's data key is kept in the vault."""
+        return self._derive(salt, b"certosa/1 user wrapping key\0" + user.encode())
+
+    def credential_key(self, owner: str, salt: bytes) -> bytes:
+        """The key (32 bytes) of an owner's credentials; unlike the data key it never leaves the vault."""
+        return self._derive(salt, b"certosa/1 credential key\0" + owner.encode())
+
     def audit_wrapping(self) -> bytes:
         """The key (32 bytes) under which the audit log's own key is kept in the vault."""
         return self._derive(None, b"certosa/1 audit wrapping key\0")
@@ -72,9 +80,19 @@ def load_master_key(path: Path, vault_exists: bool) -> MasterKey:
         fd = open_private(path)
         if fd is None:
             raise VaultError(f"{path}: vanished while it was made")
-    with os.fdopen(fd, "rb") as file:
-        key = file.read(KEY_BYTES + 1)
+    return read_key(fd, str(path))
+
+
+def read_key(fd: int, where: str) -> MasterKey:
+    """A master key from an open descriptor, which is closed. Raises VaultError naming ``where``."""
+    try:
+        with os.fdopen(fd, "rb") as file:
+            if file.seekable():
+                file.seek(0)
+            key = file.read(KEY_BYTES + 1)
+    except OSError as error:
+        raise VaultError(f"{where}: cannot be read: {error.strerror}") from None
     if len(key) != KEY_BYTES:
         size = "more" if len(key) > KEY_BYTES else f"only {len(key)}"
-        raise VaultError(f"{path}: has {size} bytes, a master key has {KEY_BYTES}; restore it from a backup")
+        raise VaultError(f"{where}: has {size} bytes, a master key has {KEY_BYTES}; restore it from a backup")
     return MasterKey(key)

@@ -35,7 +35,26 @@ _VERSION_2 = (
         revoked_s INTEGER
     ) STRICT""",
 )
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
+_VERSION_3 = (
+    # NULL until the vault is opened next: a key of version 1 was derived from the master key
+    "ALTER TABLE users ADD COLUMN data_key BLOB",
+    """CREATE TABLE credentials (
+        owner TEXT NOT NULL,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        sealed BLOB NOT NULL,
+        created_s INTEGER NOT NULL,
+        used_s INTEGER,
+        PRIMARY KEY (owner, name)
+    ) STRICT""",
+    """CREATE TABLE credential_versions (
+        owner TEXT NOT NULL,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        PRIMARY KEY (owner, name)
+    ) STRICT""",
+)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 """``MIGRATIONS[n]`` leads from version n to n + 1. Only ever appended to."""
 
 

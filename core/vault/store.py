@@ -1,4 +1,4 @@
-"""``_keys/vault.db``: users' salts and hashes of tokens. No secret is stored here in the clear."""
+"""``_keys/vault.db``: users' wrapped keys, hashes of tokens, credentials. No secret is here in the clear."""
 
 import os
 import sqlite3
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.kept_copy import forget_copies
+from core.vault.credential_store import CredentialStore
 from core.vault.errors import VaultError
 from core.vault.files import create_private, open_private
 from core.vault.schema import migrate
@@ -32,6 +33,7 @@ class Claim(NamedTuple):
     user: str
     hash: bytes
     salt: bytes
+    data_key: bytes  # wrapped
     valid: bool  # neither revoked nor its user disabled
 
 
@@ -62,6 +64,7 @@ class VaultStore:
         except VaultError:
             self._db.close()
             raise
+        self.credentials = CredentialStore(self._db)
 
     def close(self) -> None:
         """Close the database; harmless twice."""
@@ -74,7 +77,13 @@ class VaultStore:
 
     def set_verifier(self, verifier: bytes) -> None:
         """Keep it, once and for all."""
-        self._db.execute("INSERT INTO meta VALUES ('verifier', ?)", (verifier,))
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('verifier', ?)", (verifier,))
+
+    def operator_salt(self, fresh: bytes) -> bytes:
+        """The salt of the operator's own credentials; ``fresh`` becomes it the first time."""
+        self._db.execute("INSERT INTO meta VALUES ('operator_salt', ?) ON CONFLICT DO NOTHING", (fresh,))
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'operator_salt'").fetchone()
+        return bytes(row[0])
 
     def audit_key(self) -> bytes | None:
         """The audit log's key, wrapped."""
@@ -85,17 +94,41 @@ class VaultStore:
         """Keep it, in place of what was there."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES ('audit_key', ?)", (wrapped,))
 
-    def add_user(self, user: str, salt: bytes, now_s: int) -> None:
-        """Make a user; nothing changes where there is one."""
+    def add_user(self, user: str, salt: bytes, data_key: bytes, now_s: int) -> None:
+        """Make a user with a wrapped data key; nothing changes where there is one."""
         self._db.execute(
-            "INSERT INTO users (user, salt, created_s) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            (user, salt, now_s),
+            "INSERT INTO users (user, salt, data_key, created_s) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (user, salt, data_key, now_s),
         )
 
-    def remove_user(self, user: str) -> None:
-        """Forget a user, the salt and all tokens, in the database, its log and copies of older versions."""
-        self._db.execute("DELETE FROM users WHERE user = ?", (user,))
+    def salt(self, user: str) -> bytes | None:
+        """A user's salt."""
+        row = self._db.execute("SELECT salt FROM users WHERE user = ?", (user,)).fetchone()
+        return bytes(row[0]) if row else None
+
+    def user_keys(self) -> list[tuple[str, bytes, bytes | None]]:
+        """Every user's id, salt and wrapped data key; None for one from before there were such."""
+        return self._db.execute("SELECT user, salt, data_key FROM users ORDER BY user").fetchall()
+
+    def set_user_key(self, user: str, data_key: bytes) -> None:
+        """Keep a wrapped data key in place of what was there."""
+        self._db.execute("UPDATE users SET data_key = ? WHERE user = ?", (data_key, user))
+
+    def forget_copies(self) -> None:
+        """Delete the copies of older versions. Raises OSError."""
+        forget_copies(self._path)
+
+    def forget_log(self) -> None:
+        """Empty the write-ahead log: what was replaced is gone from the files."""
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def remove_user(self, user: str) -> None:
+        """Forget a user, salt, tokens and credentials: in the database, its log, copies of old versions."""
+        with self.transaction():
+            self._db.execute("DELETE FROM users WHERE user = ?", (user,))
+            self._db.execute("DELETE FROM credentials WHERE owner = ?", (user,))
+            self._db.execute("DELETE FROM credential_versions WHERE owner = ?", (user,))
+        self.forget_log()
         forget_copies(self._path)
 
     def has_user(self, user: str) -> bool:
@@ -123,7 +156,7 @@ class VaultStore:
 
     def revoke_token(self, token_id: str, now_s: int) -> bool:
         """Returns whether there was such a token, a user's or an administrator's, not revoked yet."""
-        with self._transaction():
+        with self.transaction():
             done = [
                 self._db.execute(
                     f"UPDATE {table} SET revoked_s = ? WHERE token_id = ? AND revoked_s IS NULL",  # noqa: S608
@@ -172,21 +205,22 @@ class VaultStore:
     def claim(self, hash_: bytes) -> Claim | None:
         """What belongs to a token's hash."""
         row = self._db.execute(
-            "SELECT token_id, user, hash, salt, disabled = 0 AND revoked_s IS NULL"
+            "SELECT token_id, user, hash, salt, data_key, disabled = 0 AND revoked_s IS NULL"
             " FROM tokens JOIN users USING (user) WHERE hash = ?",
             (hash_,),
         ).fetchone()
-        return Claim(row[0], row[1], row[2], row[3], bool(row[4])) if row else None
+        return Claim(row[0], row[1], row[2], row[3], row[4], bool(row[5])) if row else None
 
     def note_used(self, used: Iterable[tuple[str, int]]) -> None:
         """Record when tokens (by id) were last used, in one transaction."""
         rows = list(used)
-        with self._transaction():
+        with self.transaction():
             self._db.executemany("UPDATE tokens SET last_used_s = ?2 WHERE token_id = ?1", rows)
             self._db.executemany("UPDATE admin_tokens SET last_used_s = ?2 WHERE token_id = ?1", rows)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
+        """All or nothing of what is changed in the block."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from core.audit.key import make_key, unwrap_key, wrap_key
+from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
 from core.egress.messages import (
     AddUser,
     AdminVerified,
@@ -35,17 +35,22 @@ from core.egress.messages import (
     VerifyAdminToken,
     VerifyToken,
 )
+from core.vault.cabinet import Credential
 from core.vault.errors import VaultError, VaultRefusal
 from core.vault.files import prepare_directory
-from core.vault.keys import SALT_BYTES, MasterKey, load_master_key
+from core.vault.key_source import KeyFile, KeySource
+from core.vault.keyring import Keyring
+from core.vault.keys import SALT_BYTES
 from core.vault.store import VaultStore
 from core.vault.tokens import FreshToken, hash_token, is_token, make_token
 
 Question = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-    | NewAdminToken | ListAdminTokens | VerifyAdminToken
+    | NewAdminToken | ListAdminTokens | VerifyAdminToken | CredentialQuestion
 )  # fmt: skip
-Answer = Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens
+Answer = (
+    Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | CredentialAnswer
+)  # fmt: skip
 
 _USER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _MAX_LABEL = 64
@@ -63,6 +68,8 @@ class Vault:
         directory: ``DATA/_keys``; made when missing.
         wall_s: the time as Unix seconds, for what is stored.
         clock_s: a monotonic time, for what is measured.
+        source: where the master key comes from; ``master.key`` in ``directory`` by default.
+        step: told of each step of a rotation.
 
     Raises VaultError where the key or the database is not as it has to be, or another process
     has the vault open.
@@ -73,24 +80,29 @@ class Vault:
         directory: Path,
         wall_s: Callable[[], float] = time,
         clock_s: Callable[[], float] = monotonic,
+        source: KeySource | None = None,
+        step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._wall_s, self._clock_s = wall_s, clock_s
         prepare_directory(directory)
         self._lock = _lock(directory)
         try:
             database = directory / "vault.db"
-            self._master = load_master_key(directory / "master.key", os.path.lexists(database))
+            exists = os.path.lexists(database)
+            source = source or KeyFile(directory / "master.key")
+            keys = source.load(exists)  # before there is a database to be without a key
             self._store = VaultStore(database)
         except BaseException:
             self._lock.close()
             raise
         try:
-            _check_verifier(self._master, self._store, database)
+            self._keys = Keyring(self._store, source, keys, database, wall_s, step)
         except BaseException:
             self._store.close()
             self._lock.close()
             raise
         self._used: dict[str, int] = {}
+        self._used_credentials: dict[tuple[str, str], int] = {}
         self._flush_at_s = clock_s() + _USED_FLUSH_S
 
     def close(self) -> None:
@@ -103,20 +115,28 @@ class Vault:
 
     def audit_key(self) -> tuple[bytes, bool]:
         """The audit log's key, and whether it was made just now. VaultError where it does not open."""
-        wrapping, wrapped = self._master.audit_wrapping(), self._store.audit_key()
-        if wrapped is not None:
-            return unwrap_key(wrapping, wrapped), False
-        key = make_key()
-        self._store.set_audit_key(wrap_key(wrapping, key))
-        return key, True
+        return self._keys.audit_key()
 
     def answer(self, question: Question) -> Answer:
         """Answer one question. Raises sqlite3.Error where the disk fails."""
         try:
+            if isinstance(question, CredentialQuestion):
+                return self._keys.answer(question)
             answer: Answer = self._answer(question)
         except VaultRefusal as refusal:
             return Refused(question.id, str(refusal))
         return answer
+
+    def open(self, owner: str, name: str) -> Credential | None:
+        """A credential of a user's, or of the operator's (an empty ``owner``), for use at once.
+
+        Raises VaultRefusal where its record does not open, sqlite3.Error where the disk fails.
+        """
+        found = self._keys.open(owner, name)
+        if found is not None:
+            self._used_credentials[owner, name] = int(self._wall_s())
+            self._flush_if_due()
+        return found
 
     @singledispatchmethod
     def _answer(self, question: Any) -> Answer:
@@ -129,7 +149,9 @@ class Vault:
                 "a user id has 1 to 32 of the characters a-z, 0-9, _ and -, and begins with a"
                 " letter or a digit"
             )
-        self._store.add_user(ask.user, os.urandom(SALT_BYTES), int(self._wall_s()))
+        salt = os.urandom(SALT_BYTES)
+        data_key = self._keys.new_data_key(ask.user, salt)
+        self._store.add_user(ask.user, salt, data_key, int(self._wall_s()))
         return Ok(ask.id)
 
     @_answer.register
@@ -178,7 +200,7 @@ class Vault:
         if claim is None or not (same and claim.valid and is_token(ask.token)):
             return TokenRejected(ask.id)
         self._note_use(claim.token_id)
-        return HandleMinted(ask.id, claim.user, self._master.data_key(claim.user, claim.salt))
+        return HandleMinted(ask.id, claim.user, self._keys.data_key(claim.user, claim.salt, claim.data_key))
 
     @_answer.register
     def _new_admin_token(self, ask: NewAdminToken) -> Answer:
@@ -217,6 +239,9 @@ class Vault:
 
     def _note_use(self, token_id: str) -> None:
         self._used[token_id] = int(self._wall_s())
+        self._flush_if_due()
+
+    def _flush_if_due(self) -> None:
         if self._clock_s() < self._flush_at_s:
             return
         try:
@@ -230,6 +255,11 @@ class Vault:
         if self._used:
             self._store.note_used(self._used.items())
             self._used.clear()
+        if self._used_credentials:
+            self._store.credentials.note_used(
+                (owner, name, used_s) for (owner, name), used_s in self._used_credentials.items()
+            )
+            self._used_credentials.clear()
 
 
 def _check_label(label: str) -> None:
@@ -254,14 +284,3 @@ def _lock(directory: Path) -> FileIO:
             " on this data directory already?"
         ) from None
     return lock
-
-
-def _check_verifier(master: MasterKey, store: VaultStore, database: Path) -> None:
-    verifier = store.verifier()
-    if verifier is None:
-        store.set_verifier(master.verifier())
-    elif not master.made(verifier):
-        raise VaultError(
-            f"{database}: this master key did not make this vault; put master.key and vault.db"
-            " of the same backup there"
-        )

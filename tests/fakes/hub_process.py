@@ -16,12 +16,16 @@ from core.config import (
     ProviderSection,
     SessionsSection,
 )
+from core.egress.credential_messages import CredentialInfo, KeyRotated
 from core.egress.messages import TokenInfo
 from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
+from core.hub.credentials import NewValue
 from core.hub.tls import Tls
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService, Storage
 from core.users import User
+from core.vault.box import Box
+from core.vault.terms import CredentialTerms
 from tests.fakes.accounts import FakeAccounts
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
@@ -103,6 +107,39 @@ class FakeAdministration:
         return self.users[name]
 
 
+class FakeKeeper:
+    """Implements core.hub.credentials.Keeper in memory."""
+
+    def __init__(self) -> None:
+        self.box = Box()
+        self.kept: dict[tuple[str, str], tuple[CredentialTerms, str]] = {}
+
+    async def list(self, owner: str) -> list[CredentialInfo]:
+        return [
+            CredentialInfo(name, terms, 1, 1_000, None)
+            for (whose, name), (terms, _) in sorted(self.kept.items())
+            if whose == owner
+        ]
+
+    async def set(self, owner: str, name: str, terms: CredentialTerms, new: NewValue) -> int:
+        if name.startswith("-"):
+            raise AdministrationError("invalid", "a credential's name begins otherwise")
+        value = self.box.open(name, new.sealed) if new.sealed else new.value
+        version = 2 if (owner, name) in self.kept else 1
+        self.kept[owner, name] = terms, value
+        return version
+
+    async def delete(self, owner: str, name: str) -> None:
+        if self.kept.pop((owner, name), None) is None:
+            raise AdministrationError("not_found", "no such credential")
+
+    async def box_key(self) -> bytes:
+        return self.box.public
+
+    async def rotate(self) -> KeyRotated:
+        return KeyRotated(1, len({owner for owner, _ in self.kept}), len(self.kept))
+
+
 class FakeInsight:
     """Implements core.hub.Insight: says which question was asked."""
 
@@ -155,6 +192,7 @@ class HubProcess:
         self.book = TokenBook()
         self.metrics = Metrics()
         self.administration = FakeAdministration()
+        self.credentials = FakeKeeper()
         self.accounts = FakeAccounts()
         self.failed_logins: list[tuple[str, str]] = []
         self.missing: list[str] = []
@@ -223,6 +261,7 @@ class HubProcess:
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,
+            credentials=self.credentials,
             accounts=self.accounts,
             login_failed=lambda address, token_id: self.failed_logins.append((address, token_id)),
             insight=FakeInsight(),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.hub.agents import AgentFile
+from core.hub.credentials import CredentialBody
 from core.hub.live.requests import TurnAsked
 from core.hub.messages_request import MessagesRequest
 from core.hub.openapi import answers
@@ -76,6 +77,7 @@ _PLACE = Parameter("query", "path", "relative to the home; the home itself where
 _RECURSIVE = Parameter("query", "recursive", "a directory and all in it", _one_of("true", "false", "1", "0"))
 _ID = Parameter("path", "id", "the session's id", TEXT, required=True)
 _NAME = Parameter("path", "name", "the agent's name", TEXT, required=True)
+_CREDENTIAL = Parameter("path", "name", "the credential's name", TEXT, required=True)
 _TURN = Parameter("path", "turn", "the turn's id", TEXT, required=True)
 _VERSION = Parameter("header", "anthropic-version", "with it the answer has Anthropic's shape")
 _RANGE = Parameter("header", "Range", "one part, `bytes=FIRST-LAST`")
@@ -199,6 +201,19 @@ ROUTES = (
     Route(
         "get", "/v1/usage", "What the user used by day and model, and what today's limits leave",
         {200: _json(answers.Anything)}, _COMMON, (_day("day"), _day("since"), _day("until")),
+    ),
+    Route("get", "/v1/credentials", "List credentials, never their values", {200: _json(answers.Anything)}),
+    Route(
+        "put", "/v1/credentials/{name}", "Keep a credential: 201 where it is new",
+        {200: _json(answers.Anything), 201: _json(answers.Anything)}, _COMMON,
+        (_CREDENTIAL,), (JSON, CredentialBody),
+    ),
+    Route(
+        "delete", "/v1/credentials/{name}", "Forget a credential",
+        {200: _json(answers.Anything)}, (*_COMMON, 404), (_CREDENTIAL,),
+    ),
+    Route(
+        "get", "/v1/credential-key", "What values may be sealed to", {200: _json(answers.Anything)}
     ),
     Route("get", "/v1/agents", "List the user's agents", {200: _json(answers.AgentRows)}),
     Route(

@@ -5,6 +5,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def opened(tmp_path: Path) -> Iterator[Opener]:
     """Opens the vault in ``tmp_path``; what is open at the end is closed."""
     vaults: list[Vault] = []
 
-    def open_vault(**clocks: Callable[[], float]) -> Vault:
+    def open_vault(**clocks: Any) -> Vault:
         while vaults:
             vaults.pop().close()
         vaults.append(Vault(tmp_path / "_keys", **clocks))

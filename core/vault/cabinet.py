@@ -1,0 +1,115 @@
+"""The credentials in the vault: sealed one by one under a key of their owner's. No thread here."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from core.egress.credential_messages import CredentialInfo
+from core.egress.secret import Secret
+from core.vault.credential_store import CredentialRow, CredentialStore
+from core.vault.errors import VaultRefusal
+from core.vault.keys import MasterKey
+from core.vault.sealing import seal, unseal
+from core.vault.terms import CredentialTerms, check_name, check_terms, check_value
+
+_MAX_PER_OWNER = 64
+
+
+class Credential(NamedTuple):
+    """One, open: for the egress process's own use."""
+
+    name: str
+    terms: CredentialTerms
+    secret: Secret
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What is sealed: the terms too, so that nobody who can write the file can widen them."""
+
+    terms: CredentialTerms
+    value: str
+
+    def __repr__(self) -> str:
+        return "_Record()"
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Record).decode
+
+
+class Cabinet:
+    """Keeps, lists and opens credentials. One thread at a time.
+
+    Args:
+        store: their rows.
+        salt_of: an owner's salt, None where there is no such owner.
+        wall_s: the time as Unix seconds.
+    """
+
+    def __init__(
+        self, store: CredentialStore, salt_of: Callable[[str], bytes | None], wall_s: Callable[[], float]
+    ) -> None:
+        self._store, self._salt_of, self._wall_s = store, salt_of, wall_s
+
+    def put(self, master: MasterKey, owner: str, name: str, terms: CredentialTerms, value: str) -> int:
+        """Keep one, or another in its place; returns its version. Raises VaultRefusal."""
+        check_name(name)
+        check_terms(name, terms)
+        check_value(name, value)
+        before = self._store.get(owner, name)
+        if before is None and self._store.count(owner) >= _MAX_PER_OWNER:
+            raise VaultRefusal(f"there are {_MAX_PER_OWNER} credentials already; delete some")
+        version = self._store.next_version(owner, name)
+        sealed = self._seal(master, owner, name, version, _encode(_Record(terms, value)))
+        self._store.put(CredentialRow(owner, name, version, sealed, int(self._wall_s()), None))
+        return version
+
+    def remove(self, owner: str, name: str) -> None:
+        """Forget one. Raises VaultRefusal where there is none."""
+        if not self._store.remove(owner, name):
+            raise VaultRefusal("no such credential")
+
+    def list(self, master: MasterKey, owner: str) -> list[CredentialInfo]:
+        """An owner's, by name, without values. Raises SealError for a row that was changed."""
+        return [
+            CredentialInfo(row.name, self._open(master, row).terms, row.version, row.created_s, row.used_s)
+            for row in self._store.of(owner)
+        ]
+
+    def open(self, master: MasterKey, owner: str, name: str) -> Credential | None:
+        """One for use, now. Raises SealError for a row that was changed."""
+        row = self._store.get(owner, name)
+        if row is None:
+            return None
+        record = self._open(master, row)
+        return Credential(name, record.terms, Secret(record.value))
+
+    def rewrap(self, old: MasterKey, new: MasterKey, step: Callable[[str], None]) -> int:
+        """Seal all anew, within the caller's transaction; how many there were. Raises SealError."""
+        count = 0
+        for row in self._store.all():
+            key, place = self._key(old, row.owner), _place(row.owner, row.name, row.version)
+            data = unseal(key, place, row.sealed)
+            sealed = self._seal(new, row.owner, row.name, row.version, data)
+            self._store.reseal(row.owner, row.name, sealed)
+            count += 1
+            step("credential")
+        return count
+
+    def _seal(self, master: MasterKey, owner: str, name: str, version: int, data: bytes) -> bytes:
+        return seal(self._key(master, owner), _place(owner, name, version), data)
+
+    def _open(self, master: MasterKey, row: CredentialRow) -> _Record:
+        place = _place(row.owner, row.name, row.version)
+        return _decode(unseal(self._key(master, row.owner), place, row.sealed))
+
+    def _key(self, master: MasterKey, owner: str) -> bytes:
+        salt = self._salt_of(owner)
+        if salt is None:
+            raise VaultRefusal("no such user")
+        return master.credential_key(owner, salt)
+
+
+def _place(owner: str, name: str, version: int) -> bytes:
+    return f"certosa/1 credential\0{owner}\0{name}\0{version}".encode()

@@ -1,0 +1,31 @@
+"""The audit log hears of every change of a credential or key, and of no value."""
+
+from core.audit.records import Record
+from core.egress.credential_audit import record_of
+from core.egress.credential_messages import (
+    CredentialKept,
+    Credentials,
+    DeleteCredential,
+    KeyRotated,
+    ListCredentials,
+    RotateKey,
+    SetCredential,
+)
+from core.egress.messages import Ok, Refused
+from core.vault.terms import CredentialTerms
+
+
+def test_changes_and_their_refusals_are_recorded_and_questions_are_not() -> None:
+    asked = SetCredential(1, "alice", "api", CredentialTerms(), "canary-5f0e1d2c")
+    kept = record_of(asked, CredentialKept(1, 1))
+    assert kept == Record("credential_set", "done", user="alice", on="api")
+    assert record_of(asked, Refused(1, "no")) == Record(
+        "credential_refused", "refused", user="alice", on="api"
+    )
+    assert "canary" not in repr(kept)
+    gone = DeleteCredential(1, "alice", "api")
+    assert record_of(gone, Ok(1)) == Record("credential_deleted", "done", user="alice", on="api")
+    assert record_of(gone, Refused(1, "no such credential")) is None
+    assert record_of(RotateKey(1), KeyRotated(1, 2, 3)) == Record("key_rotated", "done")
+    assert record_of(RotateKey(1), Refused(1, "no")) == Record("key_rotated", "refused")
+    assert record_of(ListCredentials(1, "alice"), Credentials(1, ())) is None
