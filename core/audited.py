@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from core.acting import REQUEST, WHO
-from core.audit.records import CoreKind
+from core.audit.records import CoreKind, Outcome
 from core.egress.account_messages import ActAudit, CoreRecord, NoteAudit
 from core.egress.messages import TokenInfo
 from core.egress_link import EgressLink, VaultRefused
@@ -16,6 +17,13 @@ from core.hub.admin import Administration, AdministrationError, MadeToken
 from core.users import User
 
 _log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Acted:
+    """What an act was on."""
+
+    on: str
 
 
 class CoreAuditor:
@@ -42,8 +50,10 @@ class CoreAuditor:
     @asynccontextmanager
     async def act(
         self, kind: CoreKind, user: str = "", on: str = "", detail: str = ""
-    ) -> AsyncIterator[None]:
+    ) -> AsyncIterator["Acted"]:
         """An administrator's act, within the block: recorded on disk before it begins, and after it.
+
+        Yields what the block may say of the thing it made.
 
         Raises AdministrationError ``unavailable`` where it cannot be recorded; then nothing is done.
         """
@@ -52,12 +62,13 @@ class CoreAuditor:
             await self._link.ask(lambda i: ActAudit(i, asked))
         except (LinkError, VaultRefused) as error:
             raise AdministrationError("unavailable", str(error)) from None
-        outcome: Any = "failed"
+        acted = Acted(on)
+        outcome: Outcome = "failed"
         try:
-            yield
+            yield acted
             outcome = "done"
         finally:
-            self.note(CoreRecord(kind, outcome, asked.who, user, on, asked.request, detail))
+            self.note(CoreRecord(kind, outcome, asked.who, user, acted.on, asked.request, detail))
 
 
 class AuditedAdministration:
@@ -88,13 +99,17 @@ class AuditedAdministration:
 
     async def new_token(self, user: str, label: str) -> MadeToken:
         """See the protocol."""
-        async with self._audit.act("token_made", user, detail=label):
-            return await self._inner.new_token(user, label)
+        async with self._audit.act("token_made", user, detail=label) as acted:
+            made = await self._inner.new_token(user, label)
+            acted.on = made.token_id
+            return made
 
     async def new_admin_token(self, label: str) -> MadeToken:
         """See the protocol."""
-        async with self._audit.act("admin_token_made", detail=label):
-            return await self._inner.new_admin_token(label)
+        async with self._audit.act("admin_token_made", detail=label) as acted:
+            made = await self._inner.new_admin_token(label)
+            acted.on = made.token_id
+            return made
 
     async def revoke_token(self, token_id: str) -> None:
         """See the protocol."""

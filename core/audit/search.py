@@ -7,7 +7,8 @@ from typing import NamedTuple
 from core.audit.files import file_name, file_numbers, read_private
 from core.audit.lines import Line, decode_line
 
-MOST = 2_000
+MOST = 1_000
+"""The longest lines of so many stay below the link's largest message."""
 
 
 class Wanted(NamedTuple):

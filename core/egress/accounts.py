@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from time import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -32,7 +32,16 @@ from core.egress.account_messages import (
     UsageTold,
     VerifyAudit,
 )
-from core.egress.messages import Ok, Refused
+from core.egress.messages import (
+    AddUser,
+    NewAdminToken,
+    NewToken,
+    Ok,
+    Refused,
+    RemoveUser,
+    RevokeToken,
+    SetUserDisabled,
+)
 from core.ledger.book import Book, Standing
 from core.ledger.desk import LedgerDesk
 from core.ledger.limits import to_money
@@ -41,9 +50,18 @@ from core.ledger.opening import open_ledger, terms_of
 from core.ledger.store import LedgerStore, UsageRow
 from core.vault.errors import VaultError
 
-MAX_ROWS = 5_000
+MAX_ROWS = 2_500
+"""With the longest names still below the link's largest message."""
 _MAX_LOOKS = 4
 _AGAIN_S = 0.2
+_ACTS: dict[type[Any], Kind] = {
+    AddUser: "user_added",
+    RemoveUser: "user_deleted",
+    SetUserDisabled: "user_disabled",
+    NewToken: "token_made",
+    NewAdminToken: "admin_token_made",
+    RevokeToken: "token_revoked",
+}
 _log = structlog.get_logger(__name__)
 
 
@@ -146,6 +164,16 @@ class Accounts:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def vault_answered(self, question: Any, answer: Any) -> None:
+        """Record what the vault did for core: a core that was taken over keeps silent about it."""
+        kind = _ACTS.get(type(question))
+        if kind is None or isinstance(answer, Refused):
+            return
+        if isinstance(question, SetUserDisabled):
+            kind = "user_disabled" if question.disabled else "user_enabled"
+        on: str = getattr(question, "token_id", "") or getattr(answer, "token_id", "")
+        self.auditor.note(Record(kind, "noted", user=getattr(question, "user", ""), on=on))
+
     async def forget(self, user: str) -> None:
         """A user is removed: the next of that name begins anew. Raises LedgerUnavailable."""
         await self.meter.call(lambda book, _: book.forget(user))
@@ -162,6 +190,7 @@ class Accounts:
                 for change in changes:
                     by_level[change.level][change.dimension] = "default" if change.default else change.most
                 await self.meter.call(lambda book, _: book.set_limits(user, by_level))
+                self.auditor.note(Record("limits_set", "noted", user=user))
                 return Ok(id)
             case ActAudit(id, record):
                 await self.auditor.act_by("core", record.record())

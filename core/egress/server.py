@@ -252,6 +252,7 @@ class Egress:
         if (record := record_of(question, answer)) is not None:
             self._accounts.auditor.note(record)
         self._questions -= 1
+        self._accounts.vault_answered(question, answer)
         self.link.send(answer)
 
     def _opened(self, is_open: bool) -> None:

@@ -16,7 +16,7 @@ from core.ledger.limits import to_pico
 from core.ledger.metering import Dimension, Level
 from core.ledger.section import MOST, cost_fault
 
-_MOST_LINES = 2_000
+_MOST_LINES = 1_000
 _LINES = 100
 
 

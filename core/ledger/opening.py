@@ -1,5 +1,6 @@
 """Opens the ledger as the configuration says, and settles what a crash left."""
 
+import sqlite3
 from pathlib import Path
 
 import structlog
@@ -9,6 +10,7 @@ from core.ledger.book import Book, Terms
 from core.ledger.days import Days
 from core.ledger.limits import Limits, price_of
 from core.ledger.store import LedgerStore
+from core.vault.errors import VaultError
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +35,9 @@ def open_ledger(directory: Path, config: Config) -> tuple[LedgerStore, Book]:
         book = Book(store, terms_of(config))
         with store.transaction():
             left = book.recover()
+    except sqlite3.Error as error:
+        store.close()
+        raise VaultError(f"{directory / 'ledger.db'}: {error}; is the disk full?") from None
     except BaseException:
         store.close()
         raise

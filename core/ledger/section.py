@@ -43,8 +43,9 @@ class UsageSection(_Section, frozen=True):
             "more lets a user closer to a hard limit, or past it by one prompt",
         ),
     ] = 1.0  # fmt: skip
-    soft: Annotated[LimitsSection, Meta(description="past it the user is told, once a day")] = LimitsSection()
-    hard: Annotated[LimitsSection, Meta(description="past it nothing goes out")] = LimitsSection()
+    # past soft the user is told, once a day; past hard nothing goes out
+    soft: LimitsSection = LimitsSection()
+    hard: LimitsSection = LimitsSection()
 
 
 class PriceSection(_Section, frozen=True):
