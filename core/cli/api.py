@@ -75,7 +75,10 @@ class Turn:
             except (ValueError, TypeError, AttributeError, RecursionError):
                 raise CommandFailed("the server sent an event that is no chat completion") from None
             yield from pieces
-        raise CommandFailed("the connection ended before the answer was whole", UNREACHABLE)
+        raise CommandFailed(
+            "the connection ended before the answer was whole: see whether the server runs, and ask again",
+            UNREACHABLE,
+        )
 
 
 class ApiClient:

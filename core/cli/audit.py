@@ -37,7 +37,8 @@ def verify(arguments: argparse.Namespace) -> int:
         for fault in faults:
             print(f"  {harmless(fault)}", file=sys.stderr)
     else:
-        print(f"The audit log is whole: {found['lines']:,} lines in {found['files']} files.")
+        files = "1 file" if found["files"] == 1 else f"{found['files']:,} files"
+        print(f"The audit log is whole: {found['lines']:,} lines in {files}.")
     return FAILED if faults else 0
 
 

@@ -33,7 +33,7 @@ def set_(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(kept)
     elif name.startswith("provider:"):
-        print(f"{name} is kept. It is used from the next chat on.")
+        print(f"{name} is kept. It is used from the next chat on, where the server has such a provider.")
     else:
         print(f"{name} is kept, for {body['host']} alone.")
     return 0

@@ -38,11 +38,13 @@ async def try_provider(
 ) -> ProviderTried | Refused:
     """List a provider's models and ask one of them for a few words; never raises for what it does."""
     server = servers.get(asked.provider)
+    if asked.provider == "builtin":
+        return Refused(asked.id, "builtin needs no test: it has no server behind it")
     if server is None:
         return Refused(
             asked.id,
-            f"the running server has no provider {asked.provider[:96]!r} to test; after a change of the"
-            " configuration it has to be restarted",
+            f"the running server has no provider {asked.provider[:96]!r} to test: after a change of the"
+            " configuration send the server SIGHUP, or restart it",
         )
     models: list[str] = []
     models_error = ""

@@ -92,9 +92,13 @@ def test_what_fails_is_told_and_a_provider_not_there_is_refused(tmp_path: Path) 
     with running_model_server() as server, EgressProcess(tmp_path, _config(server.url)) as egress:
         server.say(Script(status=500))
         assert "failed (HTTP 500)" in egress.ask(TryProvider(1, "acme", "")).chat_error
-        refused = egress.ask(TryProvider(2, "builtin", ""))
+        refused = egress.ask(TryProvider(2, "nobody", ""))
         assert isinstance(refused, Refused)
-        assert "restarted" in refused.message
+        assert "'nobody'" in refused.message
+        assert "SIGHUP" in refused.message
+        built_in = egress.ask(TryProvider(3, "builtin", ""))
+        assert isinstance(built_in, Refused)
+        assert built_in.message == "builtin needs no test: it has no server behind it"
     (tmp_path / "gone").mkdir()
     with EgressProcess(tmp_path / "gone", _config("http://127.0.0.1:1/v1")) as egress:
         tried = egress.ask(TryProvider(1, "acme", "m"))
