@@ -435,9 +435,10 @@ def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str,
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             _check_names(value, inner, path, text, source)
         elif path in _TABLES:
+            _, each = _TABLES[path]
             for name, section in value.items():
-                if isinstance(section, dict):
-                    _check_names(section, _TABLES[path][1], (*path, name), text, source)
+                if isinstance(section, dict) and isinstance(each, type):
+                    _check_names(section, each, (*path, name), text, source)
 
 
 def _check_meaning(config: Config, text: str, source: str) -> Config:

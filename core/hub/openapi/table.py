@@ -16,6 +16,11 @@ JSON, BYTES, EVENTS, MARKDOWN = (
     "application/json", "application/octet-stream", "text/event-stream", "text/markdown"
 )  # fmt: skip
 TEXT: dict[str, Any] = {"type": "string"}
+# one event of a stream, as those who check streams by their schema take it; all of it is text on the wire
+EVENT: dict[str, Any] = {
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+    "description": "Server-sent events; the data of each is JSON.",
+}
 BINARY: dict[str, Any] = {"type": "string", "contentMediaType": BYTES}
 
 # what can befall every request of a user's, and what else one whose jail or storage is asked
@@ -103,12 +108,12 @@ def _limit(most: int) -> Parameter:
 ROUTES = (
     Route(
         "post", "/v1/chat/completions", "Answer a conversation, as OpenAI's clients ask for it",
-        {200: ((JSON, answers.ChatCompletion), (EVENTS, TEXT))}, (*_COMMON, *_ENDED),
+        {200: ((JSON, answers.ChatCompletion), (EVENTS, EVENT))}, (*_COMMON, *_ENDED),
         (_SESSION_HEADER, _EVENTS_HEADER), (JSON, ChatRequest), _CHAT,
     ),
     Route(
         "post", "/v1/messages", "Answer a conversation, as Anthropic's clients ask for it",
-        {200: ((JSON, answers.MessagesMessage), (EVENTS, TEXT))}, (*_COMMON, *_ENDED),
+        {200: ((JSON, answers.MessagesMessage), (EVENTS, EVENT))}, (*_COMMON, *_ENDED),
         (_SESSION_HEADER,), (JSON, MessagesRequest), {**_CHAT, "max_tokens": 100},
     ),
     Route(
@@ -178,7 +183,7 @@ ROUTES = (
     ),
     Route(
         "get", "/v1/sessions/{id}/events", "A session's events as they come, each with its id",
-        {200: ((EVENTS, TEXT),), 204: ()}, (*_COMMON, 404, 410),
+        {200: ((EVENTS, EVENT),), 204: ()}, (*_COMMON, 404, 410),
         (
             _ID,
             Parameter("query", "after", "the last event's id that the client has", _number(0, 2**53)),
