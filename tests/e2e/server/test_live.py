@@ -49,8 +49,11 @@ async def long_turn(person: Person, model: FakeModelServer, session: str) -> Asy
         await page(person).call("POST", f"/v1/turns/{began['id']}/cancel", {})
 
 
-async def by_socket(browser: Browser, session: str, after: int, budget: int | None) -> AsyncIterator[Json]:
+async def by_socket(
+    browser: Browser, session: str, after: int, budget: int | None, life_s: float
+) -> AsyncIterator[Json]:
     async with browser.socket(budget) as socket:
+        asyncio.get_running_loop().call_later(life_s, socket.cut)
         socket.send(type="watch", session=session, after=after)
         while isinstance(message := await socket.read(), dict):
             assert message["type"] != "refused", message
@@ -58,8 +61,11 @@ async def by_socket(browser: Browser, session: str, after: int, budget: int | No
                 yield message
 
 
-async def by_stream(browser: Browser, session: str, after: int, budget: int | None) -> AsyncIterator[Json]:
+async def by_stream(
+    browser: Browser, session: str, after: int, budget: int | None, life_s: float
+) -> AsyncIterator[Json]:
     async with browser.stream(session, last_event_id=after, budget=budget) as stream:
+        asyncio.get_running_loop().call_later(life_s, stream.cut)
         while (event := await stream.read()) is not None:
             assert event[0] == event[1]["id"]
             yield event[1]
@@ -81,15 +87,14 @@ class Reader:
 
     async def be_cut(self) -> None:
         """Connect and lose it: in the middle of whatever comes, or at whatever moment."""
-        budget, patience_s = None, LIMIT_S
+        budget, life_s = None, LIMIT_S
         if self._random.random() < 0.5:
             budget = self._random.randrange(4_000)
         else:
-            patience_s = self._random.uniform(0.0, 0.08)
+            life_s = self._random.uniform(0.0, 0.08)
         try:
-            async with asyncio.timeout(patience_s):
-                await self.read(budget)
-        except (CutError, TimeoutError):
+            await self.read(budget, life_s)
+        except CutError:
             self.cuts += 1
 
     async def to_the_end(self) -> None:
@@ -97,9 +102,9 @@ class Reader:
         async with asyncio.timeout(LIMIT_S):
             await self.read(None)
 
-    async def read(self, budget: int | None) -> None:
-        """Read on until the turn's last event; CutError once so many bytes came."""
-        reading = self._way(self._browser, self._session, self.after, budget)
+    async def read(self, budget: int | None, life_s: float = LIMIT_S) -> None:
+        """Read on until the turn's last event; CutError once so many bytes came, or after so long."""
+        reading = self._way(self._browser, self._session, self.after, budget, life_s)
         try:
             async for event in reading:
                 self.events.append(event)
