@@ -79,9 +79,6 @@ class HubSection(_Section, frozen=True):
     max_turns_per_user: Annotated[int, Meta(ge=1, le=32, description="more answer 429")] = 4
 
 
-Origin = Annotated[str, Meta(pattern=r"^https?://[^/\s@]+\Z")]
-
-
 class LiveSection(_Section, frozen=True):
     """[live]: connections that watch turns, /v1/ws and /v1/sessions/ID/events"""
 
@@ -101,12 +98,6 @@ class LiveSection(_Section, frozen=True):
     idle_s: Annotated[
         Seconds, Meta(description="one without requests or events this long is closed (in seconds)")
     ] = 3_600.0
-    origins: Annotated[
-        tuple[Origin, ...],
-        Meta(
-            max_length=100, description="pages that may connect beside this host's own: https://HOST[:PORT]"
-        ),
-    ] = ()
 
 
 class AdminSection(_Section, frozen=True):
