@@ -79,9 +79,6 @@ class HubSection(_Section, frozen=True):
     max_turns_per_user: Annotated[int, Meta(ge=1, le=32, description="more answer 429")] = 4
 
 
-Origin = Annotated[str, Meta(pattern=r"^https?://[^/\s@]+\Z")]
-
-
 class LiveSection(_Section, frozen=True):
     """[live]: connections that watch turns, /v1/ws and /v1/sessions/ID/events"""
 
@@ -101,12 +98,6 @@ class LiveSection(_Section, frozen=True):
     idle_s: Annotated[
         Seconds, Meta(description="one without requests or events this long is closed (in seconds)")
     ] = 3_600.0
-    origins: Annotated[
-        tuple[Origin, ...],
-        Meta(
-            max_length=100, description="pages that may connect beside this host's own: https://HOST[:PORT]"
-        ),
-    ] = ()
 
 
 class AdminSection(_Section, frozen=True):
@@ -435,9 +426,10 @@ def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str,
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             _check_names(value, inner, path, text, source)
         elif path in _TABLES:
+            _, each = _TABLES[path]
             for name, section in value.items():
-                if isinstance(section, dict):
-                    _check_names(section, _TABLES[path][1], (*path, name), text, source)
+                if isinstance(section, dict) and isinstance(each, type):
+                    _check_names(section, each, (*path, name), text, source)
 
 
 def _check_meaning(config: Config, text: str, source: str) -> Config:

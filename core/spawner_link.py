@@ -148,9 +148,9 @@ class SpawnerActor(Actor):
 
     def _tell_last(self, life: int, message: Any) -> None:
         """What a jail's owner hears last of it."""
+        self._on_ended(life)  # first: the owner may want another at once, and its place is free now
         if (owner := self._owners.pop(life, None)) is not None:
             tell(owner, message)
-        self._on_ended(life)
 
     def _say(self, message: Any) -> None:
         self._queue.append(message)

@@ -1,7 +1,6 @@
 """/v1/credentials: a user's own, and on the operator's socket the operator's. No answer has a value."""
 
 import base64
-import binascii
 from collections.abc import Awaitable, Callable
 from typing import Annotated, NamedTuple, Protocol
 
@@ -93,7 +92,8 @@ class CredentialApi:
         try:
             body = msgspec.json.decode(raw, type=CredentialBody)
             sealed = base64.b64decode(body.sealed, validate=True)
-        except (msgspec.DecodeError, UnicodeError, RecursionError, binascii.Error) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
+            # ValueError: of base64, for what is none and for what is no ASCII either
             # names of fields and types, never a value
             raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
         if bool(body.value) == bool(body.sealed):

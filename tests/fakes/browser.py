@@ -270,10 +270,14 @@ class Browser:
     async def _connected(self, budget: int | None) -> AsyncIterator[_Wire]:
         sock = socket.socket()
         sock.setblocking(False)
-        if self._receive_bytes is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
-        await asyncio.get_running_loop().sock_connect(sock, self._address)
-        reader, writer = await asyncio.open_connection(sock=sock)
+        try:
+            if self._receive_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
+            await asyncio.get_running_loop().sock_connect(sock, self._address)
+            reader, writer = await asyncio.open_connection(sock=sock)
+        except BaseException:
+            sock.close()  # a test may lose its patience before there is a connection
+            raise
         wire = _Wire(reader, writer, budget)
         try:
             yield wire

@@ -4,7 +4,7 @@ A token never stands in a URL, which logs and histories keep.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -17,24 +17,24 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,512}")  # what a subprotocol may be: RFC 9110, 5.6.2
 
 
-def check_origin(origins: Sequence[str], hosts: Sequence[str], allowed: Collection[str]) -> None:
+def check_origin(origins: Sequence[str], hosts: Sequence[str], allowed: Callable[[str], bool]) -> None:
     """HubError 403 for a page of another host's, unless it is in the list.
 
     Without an Origin it is no browser, which is free to say what it likes anyway.
 
     Args:
         origins, hosts: the values of the headers Origin and Host.
-        allowed: origins that may, as ``https://chat.example.com``.
+        allowed: whether the operator lets pages of an origin in.
     """
     if not origins:
         return
     if len(origins) == 1 and len(hosts) == 1:
         given = _place(origins[0])
-        if given is not None and (given in map(_place, allowed) or _same_host(given, hosts[0])):
+        if allowed(origins[0]) or (given is not None and _same_host(given, hosts[0])):
             return
     raise HubError(
         403,
-        "pages of this origin may not connect; the operator can add it to [live] origins",
+        "pages of this origin may not connect; the operator can add it to [access] origins",
         "origin_refused",
     )
 

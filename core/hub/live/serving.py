@@ -3,6 +3,7 @@
 import msgspec
 from aiohttp import web
 
+from core.hub.access import ACCESS
 from core.hub.errors import HubError
 from core.hub.live.handshake import check_origin, offered_token
 from core.hub.live.parts import LiveParts
@@ -44,7 +45,8 @@ class Live:
             raise HubError(
                 426, "this is a WebSocket's address", "upgrade_required", headers={"Upgrade": "websocket"}
             )
-        check_origin(headers.getall("Origin", []), headers.getall("Host", []), self._parts.config.origins)
+        access = request.config_dict[ACCESS]
+        check_origin(headers.getall("Origin", []), headers.getall("Host", []), access.allows_origin)
         offered = offered_token(request)
         handle = await authenticate(request, self._parts.verifier, offered)
         socket = Socket(self._parts, self._starting, handle)

@@ -157,6 +157,16 @@ class MessagesModels(_Answer, frozen=True):
     last_id: str
 
 
+class StartedTurn(_Answer, frozen=True):
+    """A turn that runs, or has run; ``events`` is where to watch it from its first event, past ``after``."""
+
+    object: Literal["turn"]
+    id: str
+    session: str
+    after: Annotated[int, Meta(ge=0)]
+    events: str
+
+
 class CancelledTurn(_Answer, frozen=True):
     """It was told to end."""
 

@@ -12,14 +12,16 @@ from core.hub.openapi.table import JSON, ROUTES, Answer, Parameter, Route, Schem
 
 _REASONS = {
     101: "a WebSocket from here on", 200: "done", 201: "made", 202: "begun",
-    204: "nothing to send", 206: "one part",
+    204: "nothing more comes", 206: "one part",
     400: "the request will not do; `param` says which field", 401: "no token, or not a valid one",
     403: "not allowed", 404: "not there", 408: "the body did not come in time",
-    409: "something else is in the way", 410: "the log does not reach there; `oldest` and `last` say how far",
-    426: "this is a WebSocket's address", 413: "too large", 415: "compressed", 416: "no such part",
+    409: "something else is in the way", 410: "the log does not have that place",
+    413: "too large", 415: "compressed", 416: "no such part",
+    426: "ask for an upgrade to a WebSocket",
     429: "too much at once; `Retry-After` says when to try again", 499: "the turn was cancelled",
     500: "the server failed", 502: "a model's server or the jail failed",
     503: "not just now; `Retry-After` says when to try again", 504: "it took too long",
+    507: "the disk is nearly full",
 }  # fmt: skip
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
 _RETRY = {"Retry-After": {"description": "in seconds", "schema": {"type": "integer"}}}

@@ -12,10 +12,16 @@ from core.hub.openapi import answers
 from core.hub.request import ChatRequest
 from core.hub.sessions import Fork, Rename
 
-JSON, BYTES, EVENTS, MARKDOWN = (
-    "application/json", "application/octet-stream", "text/event-stream", "text/markdown"
+JSON, BYTES, EVENTS, MARKDOWN, SCHEMA = (
+    "application/json", "application/octet-stream", "text/event-stream", "text/markdown",
+    "application/schema+json",
 )  # fmt: skip
 TEXT: dict[str, Any] = {"type": "string"}
+# one event of a stream, as those who check streams by their schema take it; all of it is text on the wire
+EVENT: dict[str, Any] = {
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+    "description": "Server-sent events; the data of each is JSON.",
+}
 BINARY: dict[str, Any] = {"type": "string", "contentMediaType": BYTES}
 
 # what can befall every request of a user's, and what else one whose jail or storage is asked
@@ -83,12 +89,16 @@ _VERSION = Parameter("header", "anthropic-version", "with it the answer has Anth
 _RANGE = Parameter("header", "Range", "one part, `bytes=FIRST-LAST`")
 _AFTER = Parameter("query", "after", "`next` of the answer before")
 _AFTER_SEQ = Parameter("query", "after", "`next` of the answer before", _number(0, 2**53))
+_AFTER_EVENT = Parameter("query", "after", "the last event's id that the client has", _number(0, 2**53))
+_LAST_EVENT = Parameter("header", "Last-Event-ID", "the same; goes before `after`", _number(0, 2**53))
+_UNTIL_IDLE = Parameter("query", "until", "end when no turn runs", _one_of("idle"))
+_SCHEMA = Parameter("path", "name", "as events.json", TEXT, required=True)
 _WORDS = Parameter(
     "query", "q", "text to look for", {"type": "string", "minLength": 1, "maxLength": 200}, required=True
 )
 _FORMAT = Parameter("query", "format", "json where left out", _one_of("json", "markdown"))
 _CHAT = {"model": "assistant", "messages": [{"role": "user", "content": "help"}]}
-_ENDED = (404, 409, 499, 502, 504)
+_ENDED = (404, 409, 499, 502, 504, 507)
 _DOWNLOAD: dict[int, Answer] = {200: ((BYTES, BINARY),), 206: ((BYTES, BINARY),)}
 
 
@@ -103,12 +113,12 @@ def _limit(most: int) -> Parameter:
 ROUTES = (
     Route(
         "post", "/v1/chat/completions", "Answer a conversation, as OpenAI's clients ask for it",
-        {200: ((JSON, answers.ChatCompletion), (EVENTS, TEXT))}, (*_COMMON, *_ENDED),
+        {200: ((JSON, answers.ChatCompletion), (EVENTS, EVENT))}, (*_COMMON, *_ENDED),
         (_SESSION_HEADER, _EVENTS_HEADER), (JSON, ChatRequest), _CHAT,
     ),
     Route(
         "post", "/v1/messages", "Answer a conversation, as Anthropic's clients ask for it",
-        {200: ((JSON, answers.MessagesMessage), (EVENTS, TEXT))}, (*_COMMON, *_ENDED),
+        {200: ((JSON, answers.MessagesMessage), (EVENTS, EVENT))}, (*_COMMON, *_ENDED),
         (_SESSION_HEADER,), (JSON, MessagesRequest), {**_CHAT, "max_tokens": 100},
     ),
     Route(
@@ -172,31 +182,26 @@ ROUTES = (
         {201: _json(answers.Session)}, (*_COMMON, 404, 409), (_ID,), (JSON, Fork),
     ),
     Route(
-        "post", "/v1/sessions/{id}/turns", "Say something in a session: a turn that goes on by itself",
-        {202: _json(answers.Anything), 200: _json(answers.Anything)}, (*_COMMON, 404, 409), (_ID,),
-        (JSON, TurnAsked),
+        "post", "/v1/sessions/{id}/turns", "Say something in a session: the turn runs on by itself",
+        {200: _json(answers.StartedTurn), 202: _json(answers.StartedTurn)}, (*_COMMON, 404, 409, 507),
+        (_ID,), (JSON, TurnAsked), {"text": "help"},
     ),
     Route(
-        "get", "/v1/sessions/{id}/events", "A session's events as they come, each with its id",
-        {200: ((EVENTS, TEXT),), 204: ()}, (*_COMMON, 404, 410),
-        (
-            _ID,
-            Parameter("query", "after", "the last event's id that the client has", _number(0, 2**53)),
-            Parameter("query", "until", "idle: end when no turn runs", {"enum": ["idle"]}),
-            Parameter("header", "Last-Event-ID", "goes before `after`", _number(0, 2**53)),
-        ),
+        "get", "/v1/sessions/{id}/events", "Watch a session: its events, each with its id",
+        {200: ((EVENTS, EVENT),), 204: ()}, (*_COMMON, 404, 410),
+        (_ID, _AFTER_EVENT, _LAST_EVENT, _UNTIL_IDLE),
     ),
     Route(
-        "get", "/v1/ws", "The WebSocket; /v1/schema says what is said on it",
+        "get", "/v1/ws", "Upgrade to the WebSocket; /v1/schema has what is said there",
         {101: ()}, (*_COMMON, 426),
     ),
     Route(
-        "get", "/v1/schema", "Where the schemas of events and requests are",
+        "get", "/v1/schema", "Where the JSON Schemas of events and requests are",
         {200: _json(answers.Anything)}, (500,), anybody=True,
     ),
     Route(
-        "get", "/v1/schema/{name}", "The JSON Schema of events or requests",
-        {200: (("application/schema+json", answers.Anything),)}, (404, 500), (_NAME,), anybody=True,
+        "get", "/v1/schema/{name}", "One of them",
+        {200: ((SCHEMA, answers.Anything),)}, (404, 500), (_SCHEMA,), anybody=True,
     ),
     Route(
         "get", "/v1/usage", "What the user used by day and model, and what today's limits leave",

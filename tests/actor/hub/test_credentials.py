@@ -69,6 +69,7 @@ def test_a_sealed_value_passes_the_hub_unread(hub: HubProcess) -> None:
         {**TERMS, "value": VALUE, "kind": "oauth9"},
         {**TERMS, "value": VALUE * 500},
         {**TERMS, "sealed": f"{VALUE}%%"},
+        {**TERMS, "sealed": "\u009f\u00b5"},
         [VALUE],
     ],
 )

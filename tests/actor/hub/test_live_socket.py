@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.config import LiveSection, SessionsSection
+from core.config import AccessSection, LiveSection, SessionsSection
 from core.sessions import StorageError
 from jail.wire.schema import Failure, TurnEnd, Usage
 from tests.fakes.browser import Browser, Closed, CutError, Json, PageSocket, RefusedError
@@ -20,12 +20,19 @@ FULL = StorageError("unavailable", "the disk is full")
 
 @pytest.fixture
 def make_hub(tmp_path: Path) -> Iterator[Callable[..., HubProcess]]:
-    """Makes hubs with a [live] section of their own."""
+    """Makes hubs with a [live] section of their own, and origins that may call."""
     made: list[HubProcess] = []
 
-    def make(*, stall_s: float = 30.0, log_bytes: int = 8 << 20, **live: Any) -> HubProcess:
-        sessions = SessionsSection(log_bytes=log_bytes)
-        found = HubProcess(tmp_path / f"hub{len(made)}", stall_s, live=LiveSection(**live), sessions=sessions)
+    def make(
+        *, stall_s: float = 30.0, log_bytes: int = 8 << 20, origins: tuple[str, ...] = (), **live: Any
+    ) -> HubProcess:
+        found = HubProcess(
+            tmp_path / f"hub{len(made)}",
+            stall_s,
+            live=LiveSection(**live),
+            sessions=SessionsSection(log_bytes=log_bytes),
+            access=AccessSection(origins=origins),
+        )
         made.append(found)
         return found
 

@@ -1,94 +1,185 @@
-"""Turns watched from the real server by a page whose connection keeps breaking."""
+"""Watching turns by WebSocket and event stream, as pages do that lose their connection all the time."""
 
 import asyncio
 import os
 import random
 import signal
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from uuid import uuid4
 
 import pytest
 
-from tests.fakes.browser import Browser, Closed, CutError, Json, RefusedError
+from tests.fakes.browser import Browser, CutError, Json, RefusedError
 from tests.fakes.model_server import FakeModelServer, Script
-from tests.fakes.real_server import UNATTACKED, Person, RealServer, new_person, real_server, with_model
+from tests.fakes.real_server import (
+    LIMIT_S,
+    UNATTACKED,
+    Person,
+    RealServer,
+    new_person,
+    real_server,
+    with_model,
+)
 
 CUTS = 50
-WORDS = [f"word{number} " for number in range(400)]
-Reader = Callable[[Browser, str, list[Json], int | None], Coroutine[Any, Any, None]]
+LONG = Script(text=" ".join(f"word{n}" for n in range(20_000)), rate_per_s=150)
+"""Longer than any of these tests; they end it."""
 
 
-def page(person: Person) -> Browser:
-    return Browser(person.server.url, person.token)
+def page(person: Person, origin: str | None = None) -> Browser:
+    return Browser(person.server.url, person.token, origin)
 
 
-async def by_socket(browser: Browser, session: str, seen: list[Json], budget: int | None) -> None:
-    """Read until the turn's end or the cut."""
-    async with browser.socket(budget) as socket:
-        socket.send(type="watch", session=session, after=seen[-1]["id"] if seen else 0)
-        while not seen or seen[-1]["type"] not in ("done", "error"):
-            message = await socket.read()
-            if isinstance(message, Closed):
-                raise CutError
-            if "id" in message:
-                seen.append(message)
+def fresh() -> str:
+    return f"live-{uuid4().hex[:8]}"
 
 
-async def by_stream(browser: Browser, session: str, seen: list[Json], budget: int | None) -> None:
-    """Read until the turn's end or the cut."""
-    async with browser.stream(session, "?after=0", seen[-1]["id"] if seen else None, budget) as stream:
-        while not seen or seen[-1]["type"] not in ("done", "error"):
-            event = await stream.read()
-            if event is None:
-                raise CutError
-            if event[0] is not None:
-                seen.append(event[1])
-
-
-@pytest.mark.parametrize("read", [by_socket, by_stream])
-def test_a_page_cut_fifty_times_in_one_turn_reads_every_event_once_in_order(
-    alice: Person, model: FakeModelServer, read: Reader
-) -> None:
-    session = f"s-{uuid4().hex[:8]}"
-    model.say(Script(text="".join(WORDS), rate_per_s=80))
-    chance = random.Random(7)
-
-    async def main() -> list[Json]:
-        seen: list[Json] = []
-        body = {"text": "go", "agent": "fake"}
-        assert (await page(alice).call("POST", f"/v1/sessions/{session}/turns", body))[0] == 202
-        cuts = 0
-        while cuts < CUTS:
-            with suppress(CutError):
-                await read(page(alice), session, seen, chance.randrange(700, 1_600))
-                break
-            cuts += 1
-        assert cuts == CUTS, "the turn ended before the last cut"
-        await read(page(alice), session, seen, None)
-        return seen
-
-    seen = asyncio.run(main())
-    assert [event["id"] for event in seen] == list(range(1, len(seen) + 1))
-    assert (seen[0]["type"], seen[-1]["type"]) == ("accepted", "done")
-    assert (
-        "".join(event["text"] for event in seen if event["type"] == "delta").split() == "".join(WORDS).split()
+@asynccontextmanager
+async def long_turn(person: Person, model: FakeModelServer, session: str) -> AsyncIterator[Json]:
+    """A turn that talks on until the block ends; what the server said when it began."""
+    model.say(LONG)
+    status, began = await page(person).call(
+        "POST", f"/v1/sessions/{session}/turns", {"text": "talk", "agent": "fake"}
     )
+    assert status == 202, began
+    try:
+        yield began
+    finally:
+        await page(person).call("POST", f"/v1/turns/{began['id']}/cancel", {})
 
 
-def test_anothers_session_is_as_one_that_is_not_there(alice: Person, bob: Person) -> None:
-    session = f"s-{uuid4().hex[:8]}"
-    alice.ask("help", session)
+async def by_socket(
+    browser: Browser, session: str, after: int, budget: int | None, life_s: float
+) -> AsyncIterator[Json]:
+    async with browser.socket(budget) as socket:
+        asyncio.get_running_loop().call_later(life_s, socket.cut)
+        socket.send(type="watch", session=session, after=after)
+        while isinstance(message := await socket.read(), dict):
+            assert message["type"] != "refused", message
+            if "id" in message:
+                yield message
 
+
+async def by_stream(
+    browser: Browser, session: str, after: int, budget: int | None, life_s: float
+) -> AsyncIterator[Json]:
+    async with browser.stream(session, last_event_id=after, budget=budget) as stream:
+        asyncio.get_running_loop().call_later(life_s, stream.cut)
+        while (event := await stream.read()) is not None:
+            assert event[0] == event[1]["id"]
+            yield event[1]
+
+
+class Reader:
+    """Reads a session's events from the first on, one connection after the other."""
+
+    def __init__(self, browser: Browser, session: str, way: str, seed: int) -> None:
+        self.events: list[Json] = []
+        self.cuts = 0
+        self._browser, self._session = browser, session
+        self._way = by_socket if way == "websocket" else by_stream
+        self._random = random.Random(seed)
+
+    @property
+    def after(self) -> int:
+        return self.events[-1]["id"] if self.events else 0
+
+    async def be_cut(self) -> None:
+        """Connect and lose it: in the middle of whatever comes, or at whatever moment."""
+        budget, life_s = None, LIMIT_S
+        if self._random.random() < 0.5:
+            budget = self._random.randrange(4_000)
+        else:
+            life_s = self._random.uniform(0.0, 0.08)
+        try:
+            await self.read(budget, life_s)
+        except CutError:
+            self.cuts += 1
+
+    async def to_the_end(self) -> None:
+        """Read to the turn's last event."""
+        async with asyncio.timeout(LIMIT_S):
+            await self.read(None)
+
+    async def read(self, budget: int | None, life_s: float = LIMIT_S) -> None:
+        """Read on until the turn's last event; CutError once so many bytes came, or after so long."""
+        reading = self._way(self._browser, self._session, self.after, budget, life_s)
+        try:
+            async for event in reading:
+                self.events.append(event)
+                if event["type"] in ("done", "error"):
+                    return
+        finally:
+            await reading.aclose()  # type: ignore[attr-defined]
+
+
+def test_a_page_cut_fifty_times_in_one_turn_reads_every_event_once_and_in_order(
+    alice: Person, model: FakeModelServer
+) -> None:
     async def main() -> None:
-        async with page(alice).stream(session, "?after=0") as stream:
-            assert await stream.read() is not None
-        for name in (session, "none"):
+        session = fresh()
+        seed = random.randrange(2**32)
+        print("seed", seed)
+        steady = Reader(page(alice), session, "websocket", 0)
+        cut = [Reader(page(alice), session, way, seed) for way in ("websocket", "sse")]
+
+        async def suffer(reader: Reader) -> None:
+            for _ in range(CUTS):
+                await reader.be_cut()
+
+        async with long_turn(alice, model, session):
+            watching = asyncio.create_task(steady.to_the_end())
+            await asyncio.gather(*map(suffer, cut))
+            assert not watching.done(), "the turn was to outlast all cuts"
+        await asyncio.gather(watching, *(reader.to_the_end() for reader in cut))
+        assert [reader.cuts for reader in cut] == [CUTS, CUTS]
+        numbers = [event["id"] for event in steady.events]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert [steady.events[0]["type"], steady.events[-1]["type"]] == ["accepted", "error"]
+        assert steady.events[-1]["code"] == "cancelled"
+        said = "".join(event["text"] for event in steady.events if event["type"] == "delta")
+        assert len(said) > 100
+        assert LONG.text.startswith(said.strip())
+        for reader in cut:
+            assert reader.events == steady.events
+
+    asyncio.run(main())
+
+
+def test_anothers_turn_can_be_neither_watched_nor_ended_and_ones_own_can(
+    alice: Person, bob: Person, model: FakeModelServer
+) -> None:
+    async def main() -> None:
+        session = fresh()
+        async with long_turn(alice, model, session) as began:
+            async with page(bob).socket() as socket:
+                answer = await socket.ask("watch", session=session, after=0)
+                assert (answer["type"], answer["code"]) == ("refused", "session_not_found")
+                answer = await socket.ask("cancel", turn=began["id"])
+                assert (answer["type"], answer["code"]) == ("refused", "turn_not_found")
             with pytest.raises(RefusedError) as error:
-                async with page(bob).stream(name, "?after=0"):
+                async with page(bob).stream(session):
                     pass
             assert (error.value.status, error.value.code) == (404, "session_not_found")
+            async with page(alice).socket() as socket, page(alice).stream(session) as stream:
+                assert (await socket.ask("watch", session=session, after=0))["type"] == "watching"
+                assert (await socket.until("delta"))[-1]["turn"] == began["id"]
+                assert await stream.read() is not None
+                socket.send(type="cancel", turn=began["id"])
+                assert (await socket.until("error"))[-1]["code"] == "cancelled"
+
+    asyncio.run(main())
+
+
+def test_a_page_of_another_origin_cannot_connect_and_one_of_our_own_can(alice: Person) -> None:
+    async def main() -> None:
+        with pytest.raises(RefusedError) as error:
+            async with page(alice, "https://evil.example.com").socket():
+                pass
+        assert (error.value.status, error.value.code) == (403, "origin_refused")
+        async with page(alice).socket() as socket:
+            assert (await socket.ask("ping"))["type"] == "pong"
 
     asyncio.run(main())
 
@@ -101,19 +192,19 @@ def own_server(shared_model: FakeModelServer) -> Iterator[RealServer]:
 
 def test_a_restart_of_core_loses_and_repeats_nothing(own_server: RealServer, model: FakeModelServer) -> None:
     carl = new_person(own_server, "carl")
-    model.say(Script(text="".join(WORDS), rate_per_s=40))
+    model.say(LONG)
 
     async def main() -> list[Json]:
-        seen: list[Json] = []
+        reader = Reader(page(carl), "s", "websocket", 0)
         await page(carl).call("POST", "/v1/sessions/s/turns", {"text": "go", "agent": "fake"})
         with suppress(CutError):
-            await by_socket(page(carl), "s", seen, 4_000)
+            await reader.read(4_000)
         count = len(own_server.logged("service_started", service="core"))
         os.kill(own_server.pid("core"), signal.SIGKILL)
         await asyncio.to_thread(own_server.wait_logged, "service_started", count + 1, service="core")
         await asyncio.to_thread(own_server.wait_ready)
-        await by_socket(page(carl), "s", seen, None)
-        return seen
+        await reader.to_the_end()
+        return reader.events
 
     seen = asyncio.run(main())
     assert (seen[-1]["type"], seen[-1]["code"]) == ("error", "internal")
@@ -122,4 +213,4 @@ def test_a_restart_of_core_loses_and_repeats_nothing(own_server: RealServer, mod
     assert numbers[-1] > numbers[-2]
     said = "".join(event["text"] for event in seen if event["type"] == "delta")
     assert said
-    assert "".join(WORDS).startswith(said)
+    assert LONG.text.startswith(said.strip())
