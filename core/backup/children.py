@@ -8,7 +8,7 @@ from typing import IO, NoReturn
 
 from core.backup.collecting import collect
 from core.backup.errors import BackupError
-from core.backup.records import AreaKind, Record, pack, unpack
+from core.backup.records import AreaKind, LeftOut, Record, pack, unpack
 from core.backup.restoring import AreaWriter
 from core.egress.process import harden
 from jail.host.process import Identity, die_with_parent, fork_quietly
@@ -26,7 +26,14 @@ def read_area(path: str, kind: AreaKind, owner: Identity | None) -> Iterator[Rec
     """The records of an area, read by a child that is its owner (None: we are). Raises BackupError."""
 
     def work(pipe: IO[bytes]) -> None:
-        root = os.open(path, _DIRECTORY)
+        try:
+            root = os.open(path, _DIRECTORY)
+        except PermissionError as error:
+            if kind != "home":
+                raise
+            # its user shut even themselves out: that must not be the end of everybody's backup
+            pipe.write(_MORE + pack(LeftOut(b".", os.strerror(error.errno or 0))) + _DONE)
+            return
         for record in collect(root, kind):
             pipe.write(_MORE + pack(record))
         pipe.write(_DONE)

@@ -13,7 +13,18 @@ import stat
 from collections.abc import Iterator
 
 from core.backup.errors import BackupError
-from core.backup.records import DATA_BYTES, AreaKind, Data, File, FileEnd, Folder, LeftOut, Link, Record
+from core.backup.records import (
+    DATA_BYTES,
+    MAX_PATH_BYTES,
+    AreaKind,
+    Data,
+    File,
+    FileEnd,
+    Folder,
+    LeftOut,
+    Link,
+    Record,
+)
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -48,6 +59,9 @@ def _tree(root: int, path: bytes, links: list[Record], depth: int) -> Iterator[R
     yield Folder(path, stat.S_IMODE(os.fstat(root).st_mode) & 0o777)
     for name in sorted(map(os.fsencode, os.listdir(root))):
         at = name if path == b"." else path + b"/" + name
+        if len(at) > MAX_PATH_BYTES:
+            yield LeftOut(path, "an entry of it has too long a path")
+            continue
         yield from _entry(root, name, at, links, depth)
 
 

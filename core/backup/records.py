@@ -20,7 +20,7 @@ VERSION = 1
 DATA_BYTES = 256 << 10
 _LENGTH = struct.Struct(">I")
 _MAX_RECORD_BYTES = 16 << 20  # the list of a hundred thousand users fits
-_MAX_PATH_BYTES = 4_096
+MAX_PATH_BYTES = 4_095  # PATH_MAX without its NUL: what is longer cannot be made again
 
 _Mode = Annotated[int, Meta(ge=0, le=0o777)]
 _Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
@@ -85,7 +85,7 @@ class Link(_Record, frozen=True):
     """A symbolic link, as it is; nobody follows it."""
 
     path: bytes
-    target: Annotated[bytes, Meta(min_length=1, max_length=_MAX_PATH_BYTES)]
+    target: Annotated[bytes, Meta(min_length=1, max_length=MAX_PATH_BYTES)]
 
 
 class LeftOut(_Record, frozen=True):
@@ -130,7 +130,7 @@ def unpack(read: Callable[[int], bytes]) -> Record | None:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BackupError(f"a record of the backup is none: {error}") from None
     if isinstance(record, Folder | File | Link | LeftOut):
-        check_path(record.path, isinstance(record, Folder))
+        check_path(record.path, isinstance(record, Folder | LeftOut))
     return record
 
 
@@ -139,5 +139,5 @@ def check_path(path: bytes, folder: bool) -> None:
     if folder and path == b".":
         return
     parts = path.split(b"/")
-    if b"\0" in path or len(path) > _MAX_PATH_BYTES or any(part in (b"", b".", b"..") for part in parts):
+    if b"\0" in path or len(path) > MAX_PATH_BYTES or any(part in (b"", b".", b"..") for part in parts):
         raise BackupError("a path in the backup leads out of its place")

@@ -268,6 +268,34 @@ def test_a_backup_does_not_replace_a_file_and_a_failed_one_leaves_none(
     assert os.listdir(tmp_path) == ["there"]
 
 
+def test_a_home_that_is_shut_or_too_deep_ends_nobodys_backup(
+    place: Place, target: Place, tmp_path: Path
+) -> None:
+    shut, deep = (place.data_dir / "users" / name / "home" for name in ("alice", "bob"))
+    mode = stat.S_IMODE(shut.stat().st_mode)
+    shut.chmod(0)
+    names = ["d" * 250] * 17
+    fd = os.open(deep, os.O_RDONLY)
+    for name in names:
+        os.mkdir(name, dir_fd=fd)
+        if ROOT:
+            os.chown(name, deep.stat().st_uid, deep.stat().st_gid, dir_fd=fd)
+        below = os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+    try:
+        make_backup(place, tmp_path / "file", PASSPHRASE)
+    finally:
+        shut.chmod(mode)
+        shutil.rmtree(deep / names[0])
+    report = restore(target, tmp_path / "file", PASSPHRASE)
+    assert "alice/.: Permission denied" in report.left_out
+    assert any(line.endswith("too long a path") for line in report.left_out)
+    assert (target.data_dir / "users/bob/home/again.sh").exists()
+    assert os.path.isdir(target.data_dir / "users/bob/home" / "/".join(names[:16]))
+
+
 @pytest.mark.skipif(not ROOT, reason="users have uids of their own only where root starts the server")
 def test_host_uids_that_cannot_be_are_told_before_anything_is_written(made: Path, target: Place) -> None:
     with pytest.raises(BackupError, match=r"set jail\.uid_base"):
