@@ -90,7 +90,7 @@ class PageSocket:
     def __init__(self, wire: _Wire, headers: dict[str, str]) -> None:
         self._wire = wire
         self.headers = headers
-        self.pings = 0
+        self.pings = self.pongs = 0
         self.answers_pings = True
 
     async def read(self) -> Json | Closed:
@@ -114,6 +114,8 @@ class PageSocket:
                     self.pings += 1
                     if self.answers_pings:
                         self.send_frame(0x0A, data)
+                case 10:
+                    self.pongs += 1
                 case other:
                     raise AssertionError(f"unexpected opcode {other}")
 

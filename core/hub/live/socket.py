@@ -32,6 +32,8 @@ _QUEUE = 32
 """Requests that wait for the one before."""
 _PATIENCE = 64
 """Requests in a row that were refused unread; then the client is shown out."""
+_CONTROL_PER_S, _CONTROL_BURST = 5.0, 100.0
+"""Pings and pongs of a client's: each is read and answered on everybody's loop."""
 _CLOSING_S = 2.0
 _LINGER_S = 5.0
 """What a closed connection may take to send what is left."""
@@ -58,6 +60,7 @@ class Socket:
         self._active_s = self._loop.time()
         rate_per_s = self._config.requests_per_s
         self._bucket = Bucket(rate_per_s, 2 * rate_per_s, self._active_s)
+        self._control = Bucket(_CONTROL_PER_S, _CONTROL_BURST, self._active_s)
         self._out: Outgoing
         self._request: web.Request
 
@@ -71,6 +74,7 @@ class Socket:
         ws = web.WebSocketResponse(
             protocols=(PROTOCOL,),
             compress=False,
+            autoping=False,  # the library would answer any number of pings in a row, and nobody else
             heartbeat=self._config.ping_s,
             max_msg_size=int(self._config.message_bytes),
             timeout=_CLOSING_S,
@@ -143,6 +147,13 @@ class Socket:
                 message = await ws.receive(timeout=idle_s)
             except TimeoutError:
                 continue
+            if message.type in (WSMsgType.PING, WSMsgType.PONG):
+                if not self._control.take(self._loop.time()):
+                    self._flooded()
+                    return
+                if message.type is WSMsgType.PING:
+                    await ws.pong(message.data)
+                continue
             if message.type is not WSMsgType.TEXT:
                 self.end("policy" if message.type is WSMsgType.BINARY else None)
                 return
@@ -154,6 +165,12 @@ class Socket:
             if refused > _PATIENCE:
                 self.end("policy")
                 return
+
+    def _flooded(self) -> None:
+        # what else it sends stays with it: reading that until it closes would cost as much
+        if isinstance(transport := self._request.transport, asyncio.Transport):
+            transport.pause_reading()
+        self.end("policy")
 
     def _take(self, text: str) -> HubError | None:
         """Queue a request; what is wrong with it, if something is."""

@@ -406,6 +406,22 @@ async def test_requests_past_the_rate_are_refused_and_a_flood_is_shown_out(
 
 
 @asynchronous
+@pytest.mark.parametrize("opcode", [9, 10])
+async def test_some_pings_and_pongs_are_served_and_a_flood_of_them_is_shown_out(
+    hub: HubProcess, opcode: int
+) -> None:
+    async with page(hub).socket() as socket:
+        for _ in range(50):
+            socket.send_frame(opcode, b"")
+        assert (await socket.ask("ping"))["type"] == "pong"
+        assert socket.pongs == (50 if opcode == 9 else 0)
+        for _ in range(2_000):
+            socket.send_frame(opcode, b"")
+        assert await socket.closed() == Closed(1008, "policy")
+        assert socket.pongs < 200
+
+
+@asynchronous
 async def test_a_request_that_will_not_do_is_refused_and_the_next_is_served(hub: HubProcess) -> None:
     async with page(hub).socket() as socket:
         for text, code in (
