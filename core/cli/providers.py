@@ -97,8 +97,8 @@ def remove(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"ok": True, "name": arguments.name, "config": str(path), "key": had_key})
     else:
-        with_key = " and its key" if had_key else ""
-        print(f"{arguments.name}{with_key} was removed. {_RESTART}")
+        gone = "and its key were" if had_key else "was"
+        print(f"{arguments.name} {gone} removed. {_RESTART}")
     return 0
 
 

@@ -107,6 +107,7 @@ def _run(name: str, time_s: float, new: Path, tally: Tally) -> bytes | None:
         f"-max_len={_MAX_INPUT_BYTES}",
         "-len_control=0",  # a conversation needs some length from the first
         f"-timeout={_INPUT_S}",
+        f"-report_slow_units={_INPUT_S}",  # else one that waited for a busy CPU is written down like a fault
         f"-rss_limit_mb={_RSS_MB}",
         f"-artifact_prefix={work}/fault-",
         "-print_final_stats=0",
@@ -117,9 +118,10 @@ def _run(name: str, time_s: float, new: Path, tally: Tally) -> bytes | None:
     inputs, frames = _COUNTS.unpack(counts.read_bytes())
     tally.inputs += inputs
     tally.frames += frames
-    artifacts = sorted(work.glob("fault-*"))
-    found = artifacts[0].read_bytes() if artifacts else None
+    found = None
     if ended.returncode != 0:
+        artifacts = sorted(work.glob("fault-*"))
+        found = artifacts[0].read_bytes() if artifacts else None
         print((ended.stdout + ended.stderr).decode(errors="replace")[-6_000:], file=sys.stderr)
         if found is None:
             raise SystemExit(f"scripts/fuzz: the engine of {name} failed: see above")

@@ -213,6 +213,16 @@ def test_removing_what_is_not_there_or_still_needed_changes_nothing(
     assert tomllib.loads(place.keys.read_text()) == {"openai": KEY}
 
 
+def test_removing_says_whether_a_key_went_too(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.run("add", "openai", stdin=KEY)
+    place.run("add", "ollama")
+    capsys.readouterr()
+    assert place.run("remove", "openai") == 0
+    assert capsys.readouterr().out.startswith("openai and its key were removed. ")
+    assert place.run("remove", "ollama") == 0
+    assert capsys.readouterr().out.startswith("ollama was removed. ")
+
+
 def test_a_configuration_behind_a_link_stays_behind_it(place: Place, tmp_path: Path) -> None:
     real = tmp_path / "real.toml"
     place.config.rename(real)
