@@ -92,7 +92,7 @@ def _entry(root: int, name: bytes, path: bytes, links: list[Record], depth: int)
 
 def _file(fd: int, path: bytes) -> Iterator[Record]:
     info = os.fstat(fd)
-    yield File(path, stat.S_IMODE(info.st_mode) & 0o777, info.st_mtime_ns)
+    yield File(path, stat.S_IMODE(info.st_mode) & 0o777, _in_64_bits(info.st_mtime_ns))
     digest, size = hashlib.sha256(), 0
     # no more than it had: one that grows as fast as it is read would have no end
     while size < info.st_size and (data := os.read(fd, min(DATA_BYTES, info.st_size - size))):
@@ -132,3 +132,8 @@ def _database(root: int, name: str) -> Iterator[Record]:
         for suffix in ("", "-journal", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{copy}{suffix}", dir_fd=root)
+
+
+def _in_64_bits(number: int) -> int:
+    """Some file systems keep times that no record holds, and anybody may set one."""
+    return max(-(2**63), min(number, 2**63 - 1))

@@ -146,7 +146,7 @@ class Files:
         with whole_or_broken(request, response):
             async with JailCall(self._calls, handle, FileList(path), _TRANSFER_S) as call:
                 async for item in call:
-                    rows = [msgspec.json.encode(_entry(path, entry)) for entry in item.entries]
+                    rows = [_row(path, entry) for entry in item.entries]
                     await write(request, response, first + b",".join(rows))
                     first = b","
         if first != b",":
@@ -251,6 +251,13 @@ def _no_file(info: FileInfo) -> HubError:
     what = {"directory": "a directory: list it with GET /v1/files", "link": "a link that leads nowhere"}
     said = what.get(info.kind, "a FIFO, a device or a socket")
     return HubError(400, f"this is no file but {said}", "not_a_file", param="path")
+
+
+def _row(directory: str, entry: FileEntry) -> bytes:
+    try:
+        return msgspec.json.encode(_entry(directory, entry))
+    except ValueError:
+        raise HubError(502, "your jail told a name that no file can have; try again", "worker") from None
 
 
 def _entry(directory: str, entry: FileEntry) -> dict[str, object]:

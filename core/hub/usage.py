@@ -1,5 +1,6 @@
 """Usage, limits and the audit log over HTTP: a user's own at /v1/usage, all of it for administrators."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -17,6 +18,8 @@ from core.ledger.metering import Dimension, Level
 from core.ledger.section import MOST, cost_fault
 
 _MOST_LINES = 1_000
+_NUMBER = re.compile("[0-9]{1,6}")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _LINES = 100
 
 
@@ -103,7 +106,7 @@ class AccountsApi:
         query = request.query
         _known(query, ("user", "kind", "since", "until", "limit"))
         limit = query.get("limit", str(_LINES))
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit) <= _MOST_LINES):
+        if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= _MOST_LINES):
             raise invalid(f"limit is a number from 1 to {_MOST_LINES}", "invalid_value", "limit")
         since, until = (_time(query, name) for name in ("since", "until"))
         user, kind = query.get("user", ""), query.get("kind", "")
@@ -188,11 +191,11 @@ def _time(query: Mapping[str, str], name: str) -> str:
         return ""
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise invalid(f"{name}: write 2026-12-31 or 2026-12-31T08:00Z", "invalid_value", name) from None
-    if len(text) == len("2026-12-31"):
+    if _DAY.fullmatch(text):
         return text if name == "since" else f"{text}T24"
-    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -10,7 +10,17 @@ from urllib.parse import quote
 
 import pytest
 
-from jail.wire.schema import Body, Failure, FileChunk, FileInfo, FileRead, FileStat, FileWrite
+from jail.wire.schema import (
+    Body,
+    Failure,
+    FileChunk,
+    FileEntries,
+    FileEntry,
+    FileInfo,
+    FileRead,
+    FileStat,
+    FileWrite,
+)
 from tests.fakes.hub_process import HubProcess
 from tests.fakes.plain_client import PlainClient, read_to_end
 
@@ -225,6 +235,21 @@ def test_a_jail_that_sends_too_little_or_too_much_breaks_the_connection(hub: Hub
             sock.sendall(head.encode())
             body = read_to_end(sock).partition(b"\r\n\r\n")[2]
         assert len(body) < 10
+
+
+def test_a_name_that_no_file_can_have_is_the_jails_fault(hub: HubProcess, plain: PlainClient) -> None:
+    directory = FileInfo("directory", 0, 0, "1")
+    for name, status in (("good", 200), ("\0zz", 502), ("\0c3\0a9", 502)):
+
+        def answer(body: Body, name: str = name) -> Any:
+            if isinstance(body, FileStat):
+                return directory
+            return iter([FileEntries((FileEntry(name, FileInfo("file", 1, 0)),))])
+
+        hub.calls.instead = answer
+        told = plain.ask("GET", "/v1/files")
+        assert told.status == status
+        assert status == 200 or told.error["code"] == "worker"
 
 
 def test_a_full_disk_and_a_lost_jail_have_their_own_answers(hub: HubProcess, plain: PlainClient) -> None:

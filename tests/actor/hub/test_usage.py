@@ -30,6 +30,20 @@ def test_a_day_that_is_none_is_refused_by_name(plain: PlainClient, query: str) -
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_value")
 
 
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("since=2026-12-02T09:00%2B01:00&limit=5", 200),
+        ("since=0001-01-01T00:00%2B10:00", 400),
+        ("limit=" + "9" * 5_000, 400),
+        ("until=noon", 400),
+    ],
+)
+def test_what_the_audit_log_is_asked_for_is_checked(hub: HubProcess, query: str, status: int) -> None:
+    root = PlainClient(hub.admin_url, {"Authorization": "Bearer admin-root"})
+    assert root.ask("GET", f"/admin/v1/audit?{query}").status == status
+
+
 def command(hub: HubProcess, line: str) -> int:
     system = hub.directory / "_system"
     if not system.exists():
