@@ -118,7 +118,7 @@ def test_a_second_sigterm_means_now(mortal: RealServer) -> None:
 
 
 def test_sigkill_of_the_spawner_leaves_nothing_running(mortal: RealServer) -> None:
-    alice, bob, before = add(mortal, "alice"), add(mortal, "bob"), mounts()
+    alice, bob, before = add(mortal, "alice"), add(mortal, "bob"), mounts(mortal)
     with sleeping(alice) as (turn, _), sleeping(bob, "s") as (other, _):
         pids = pids_of(mortal)
         assert len(pids) >= 9
