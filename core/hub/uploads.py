@@ -30,6 +30,7 @@ class Upload:
         self._buffer = bytearray()
         self._sent_bytes = 0
         self._waiting: deque[JailCall] = deque()
+        self._taken = False
         self._finished = False
 
     @property
@@ -74,9 +75,13 @@ class Upload:
             await self._waiting[0].reply()
         except JailFailure as error:
             failure = error.failure
+            if self._taken and failure.code == "not_found":
+                # the jail that took the beginning is gone, and the next one knows nothing of it
+                raise HubError(502, "your jail ended in mid-upload; try again", "worker") from None
             status = _STATUS.get(failure.code, error.status)
             raise HubError(status, failure.message, failure.code, headers=error.headers) from None
         self._waiting.popleft().close()
+        self._taken = True
 
     def _drop(self) -> None:
         for call in self._waiting:

@@ -12,6 +12,7 @@ import pytest
 
 from jail.wire.schema import (
     Body,
+    Done,
     Failure,
     FileChunk,
     FileEntries,
@@ -250,6 +251,17 @@ def test_a_name_that_no_file_can_have_is_the_jails_fault(hub: HubProcess, plain:
         told = plain.ask("GET", "/v1/files")
         assert told.status == status
         assert status == 200 or told.error["code"] == "worker"
+
+
+def test_an_upload_whose_jail_was_replaced_is_the_servers_fault(hub: HubProcess, plain: PlainClient) -> None:
+    def answer(body: Body) -> Body | Failure:
+        if isinstance(body, FileWrite) and not body.offset:
+            return Done()
+        return Failure("not_found", "this upload was forgotten: begin it again")
+
+    hub.calls.instead = answer
+    told = plain.ask("PUT", content("f"), bytes(2_000_000))
+    assert (told.status, told.error["code"]) == (502, "worker")
 
 
 def test_a_full_disk_and_a_lost_jail_have_their_own_answers(hub: HubProcess, plain: PlainClient) -> None:

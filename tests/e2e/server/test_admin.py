@@ -63,8 +63,8 @@ def test_a_token_made_by_the_command_line_works_until_it_is_revoked(
 ) -> None:
     made = server.admin.call("POST", "/v1/admin-tokens", {"label": "spare"})
     spare = PlainClient(f"http://127.0.0.1:{server.admin_port}", {"Authorization": f"Bearer {made['token']}"})
-    assert spare.ask("POST", "/admin/v1/users", {"name": "carol"}).status == 201
-    assert server.wait_logged("user_added", user="carol")["admin_token"] == made["token_id"]
-    assert spare.ask("DELETE", "/admin/v1/users/carol").status == 200
+    assert spare.ask("POST", "/admin/v1/users", {"name": "sparrow"}).status == 201
+    assert server.wait_logged("user_added", user="sparrow")["admin_token"] == made["token_id"]
+    assert spare.ask("DELETE", "/admin/v1/users/sparrow").status == 200
     assert root.ask("DELETE", f"/admin/v1/tokens/{made['token_id']}").status == 200
     assert spare.ask("GET", "/admin/v1/users").status == 401

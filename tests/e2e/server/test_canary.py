@@ -9,11 +9,18 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.fakes.model_server import FakeModelServer, Script
+from tests.fakes.model_server import FakeModelServer, Script, running_model_server
 from tests.fakes.real_server import Person, RealServer, below, new_person, real_server, with_model
 
 CANARY = "sk-canary-7d1f4b0c9a8e4f62b3d5"
 _CHUNK_BYTES = 4 << 20
+
+
+@pytest.fixture(scope="module")
+def shared_model() -> Iterator[FakeModelServer]:
+    """Of this module's own: what others send theirs has other keys."""
+    with running_model_server(keep_alive=False) as fake:
+        yield fake
 
 
 @pytest.fixture(scope="module")

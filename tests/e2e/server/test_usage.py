@@ -82,7 +82,7 @@ def test_a_chat_is_counted_and_its_user_sees_what_it_cost(server: RealServer, mo
 
 
 def test_nobody_sees_another_s_usage(server: RealServer) -> None:
-    carol = new_person(server, "carol")
+    carol = new_person(server, "ursula")
     assert own(carol)["data"] == []
     with carol.client() as client, pytest.raises(openai.BadRequestError):
         client.get("/usage?user=alice", cast_to=object)
