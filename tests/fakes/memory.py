@@ -1,7 +1,21 @@
 """Looking for bytes in the whole memory of a process."""
 
+import os
+import time
 from contextlib import suppress
 from pathlib import Path
+
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PROGRAM_BYTES = 4 << 20
+
+
+def wait_for_a_program(pid: int) -> None:
+    """Until a worker is there: before its execve is over there is next to nothing to look at."""
+    deadline_s = time.monotonic() + 60.0
+    while int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES < _PROGRAM_BYTES:
+        assert time.monotonic() < deadline_s, "the program never came up"
+        time.sleep(0.01)
 
 
 def holds(pid: int, needle: bytes) -> bool:

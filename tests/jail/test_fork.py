@@ -21,7 +21,7 @@ from jail.host.running import Phase, RunningJail
 from jail.host.starters import check_interpreter
 from tests.fakes import jail_shell
 from tests.fakes.jails import USER_UIDS, House, is_root, with_profile
-from tests.fakes.memory import holds
+from tests.fakes.memory import holds, wait_for_a_program
 from tests.jail.conftest import Enter
 
 
@@ -47,6 +47,7 @@ def starter(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkStart
 def test_nothing_of_the_spawners_memory_is_in_a_worker(starter: ForkStarter, enter: Enter, kind: str) -> None:
     canary = secrets.token_hex(24).encode()
     jail = enter("alice", command=())
+    wait_for_a_program(jail.jail.init_pid)
 
     assert holds(os.getpid(), canary)
     assert not holds(jail.jail.init_pid, canary)
@@ -64,6 +65,7 @@ def test_nothing_of_a_users_is_in_the_memory_of_anothers_worker(
     alice = enter("alice")
     assert alice.run("echo", canary) == (0, f"{canary}\n")
     bob = enter("bob", command=())
+    wait_for_a_program(bob.jail.init_pid)
 
     assert holds(alice.jail.init_pid, canary.encode())
     assert not holds(bob.jail.init_pid, canary.encode())
