@@ -5,7 +5,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PROGRAM_BYTES = 4 << 20
 
