@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from core.database import migrate, transaction
 from core.errors import CoreError
-from core.kept_copy import CopyFailed, keep_copy
+from core.kept_copy import CopyFailed
 
 _USER_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _FIRST_USER = 1_000  # past uid_base: below are core, egress and what may join them
@@ -108,15 +109,10 @@ class Users:
                 f"{path} has schema version {version}, this Certosa knows {len(MIGRATIONS)}:"
                 " run the newer Certosa that wrote it"
             )
-        if 0 < version < len(MIGRATIONS):
-            try:
-                keep_copy(self._db, path, version)
-            except CopyFailed as error:
-                raise UsersError(f"{path}: is not migrated: {error}") from None
-        for number in range(version, len(MIGRATIONS)):
-            self._db.executescript(
-                f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version={number + 1}; COMMIT;"
-            )
+        try:
+            migrate(self._db, path, version, MIGRATIONS)
+        except CopyFailed as error:
+            raise UsersError(f"{path}: is not migrated: {error}") from None
 
     def close(self) -> None:
         """Close the file."""
@@ -180,13 +176,8 @@ class Users:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             try:
-                self._db.execute("BEGIN IMMEDIATE")
-                try:
+                with transaction(self._db):
                     yield self._db
-                except BaseException:
-                    self._db.execute("ROLLBACK")
-                    raise
-                self._db.execute("COMMIT")
             except sqlite3.Error as error:
                 raise UsersError(f"the users' database failed: {error}") from None
 

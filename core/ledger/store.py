@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from core.kept_copy import CopyFailed, keep_copy
+from core.database import migrate, transaction
+from core.kept_copy import CopyFailed
 from core.ledger.limits import Price, Sums
 from core.ledger.metering import Amount, Dimension, Kind, Level
 from core.ledger.schema import MIGRATIONS
@@ -103,15 +104,10 @@ class LedgerStore:
                 f"{path}: has schema version {version}, this Certosa knows {len(MIGRATIONS)};"
                 " start the newer Certosa that made it, or restore a backup"
             )
-        if 0 < version < len(MIGRATIONS):
-            try:
-                keep_copy(self._db, path, version)
-            except CopyFailed as error:
-                raise VaultError(f"{path}: is not migrated: {error}") from None
-        for number in range(version, len(MIGRATIONS)):
-            self._db.executescript(
-                f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version={number + 1}; COMMIT;"
-            )
+        try:
+            migrate(self._db, path, version, MIGRATIONS)
+        except CopyFailed as error:
+            raise VaultError(f"{path}: is not migrated: {error}") from None
 
     def close(self) -> None:
         """Close the database; harmless twice."""
@@ -124,14 +120,8 @@ class LedgerStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of the block or nothing of it."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._db):
             yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
     def used(self, user: str, day: str) -> Sums:
         """What a user used that day."""

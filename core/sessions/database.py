@@ -5,7 +5,8 @@ import sqlite3
 import stat
 from pathlib import Path
 
-from core.kept_copy import CopyFailed, keep_copy
+from core.database import migrate
+from core.kept_copy import CopyFailed
 from core.sessions.errors import StorageError
 from core.sessions.store import UserStore
 from core.vault.handle import UserHandle
@@ -107,16 +108,10 @@ class Database:
             )
         if version == 0 and not new and execute("SELECT 1 FROM sqlite_master").fetchone():
             raise StorageError("unavailable", f"{self.path.name} is not a database of Certosa's")
-        if 0 < version < len(MIGRATIONS):
-            try:
-                keep_copy(self.connection, self.path, version)
-            except CopyFailed as error:
-                raise StorageError("unavailable", f"{self.path.name} is not migrated: {error}") from None
-        for number in range(version, len(MIGRATIONS)):
-            # one transaction a step, with its version: half a migration cannot stay
-            self.connection.executescript(
-                f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version={number + 1}; COMMIT;"
-            )
+        try:
+            migrate(self.connection, self.path, version, MIGRATIONS)
+        except CopyFailed as error:
+            raise StorageError("unavailable", f"{self.path.name} is not migrated: {error}") from None
 
 
 def _make_file(path: Path) -> bool:

@@ -3,6 +3,7 @@
 import sqlite3
 from pathlib import Path
 
+from core.database import transaction
 from core.kept_copy import CopyFailed, keep_copy
 from core.vault.errors import VaultError
 
@@ -79,19 +80,13 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
             keep_copy(db, path, version)
         except CopyFailed as error:
             raise VaultError(f"{path}: is not migrated: {error}") from None
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         db.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL) STRICT")
         for steps in MIGRATIONS[version:]:
             for statement in steps:
                 db.execute(statement)
         db.execute("DELETE FROM schema_version")
         db.execute("INSERT INTO schema_version VALUES (?)", (len(MIGRATIONS),))
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
 def _version(db: sqlite3.Connection) -> int:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from core.database import transaction
 from core.kept_copy import forget_copies
 from core.vault.credential_store import CredentialStore
 from core.vault.errors import VaultError
@@ -221,14 +222,8 @@ class VaultStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing of what is changed in the block."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._db):
             yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
 
 def _prepare_file(path: Path) -> None:
