@@ -1,6 +1,5 @@
 """A turn for a client: started, its log followed, its events sent in the shape the client speaks."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
@@ -14,6 +13,7 @@ from core.errors import CoreError
 from core.hub.agents import AgentFileError, Agents, NoSuchAgent
 from core.hub.errors import HubError, from_failure, invalid
 from core.hub.turns import RunningTurn, Starter
+from core.hub.writing import write
 from core.metrics import Metrics
 from core.sessions import Behind, Finished, Labels, Library, LogEvent
 from core.vault.handle import UserHandle
@@ -32,10 +32,6 @@ _MAX_ANSWER_CHARS = 16 << 20
 _MAX_NOTICE_CHARS = 500
 
 _log = structlog.get_logger()
-
-
-class ClientStalled(ConnectionError):
-    """The client doesn't read."""
 
 
 class Shape(Protocol):
@@ -189,7 +185,7 @@ class Delivery:
                     if isinstance(batch, Finished):
                         if isinstance(batch.outcome, Failure):
                             raise from_failure(batch.outcome, acted)
-                        await self._write(request, response, answer.last(batch.outcome))
+                        await write(request, response, answer.last(batch.outcome), self._stall_s)
                         break
                     if isinstance(batch, Behind):
                         raise _behind()
@@ -199,7 +195,7 @@ class Delivery:
                     self._check_backstop(agent, asked_s)
                     data = answer.chunks(batch) if batch else answer.keep_alive()
                     if data:
-                        await self._write(request, response, data)
+                        await write(request, response, data, self._stall_s)
                     if not spoke and _speaks(batch):
                         spoke = True
                         self._metrics.first_token(time.monotonic() - asked_s)
@@ -207,21 +203,9 @@ class Delivery:
             if not response.prepared:
                 raise
             response.force_close()
-            await self._write(request, response, answer.failed(error))
+            await write(request, response, answer.failed(error), self._stall_s)
         await response.write_eof()
         return response
-
-    async def _write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        """Send some bytes, with the headers before the first; ends the connection on a stall."""
-        try:
-            async with asyncio.timeout(self._stall_s):
-                if not response.prepared:
-                    await response.prepare(request)
-                await response.write(data)
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise ClientStalled("the client stopped reading") from None
 
     def _check_backstop(self, agent: Agent, asked_s: float) -> None:
         if time.monotonic() - asked_s > agent.limits.wall_s + _BACKSTOP_S:

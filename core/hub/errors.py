@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 
 import msgspec
+import structlog
 
-from core.errors import CoreError
+from core.errors import CoreError, SealError
+from core.sessions import StorageError
 from jail.wire.schema import ErrorCode, Failure
+
+_log = structlog.get_logger()
 
 CLIENT_CLOSED = 499  # nginx's number for a request that its client gave up
 
@@ -111,3 +115,14 @@ def from_failure(failure: Failure, acted: bool) -> HubError:
     headers = {"x-should-retry": "false"} if acted or failure.code == "quota" else {}
     code = "insufficient_quota" if failure.code == "quota" else failure.code
     return HubError(status, failure.message, code, retry_after_s=retry_after_s, headers=headers)
+
+
+def from_storage(error: StorageError | SealError) -> HubError:
+    """What the session store could not do, as an answer."""
+    match error:
+        case StorageError(code="overloaded"):
+            return HubError(429, str(error), "overloaded", retry_after_s=1)
+        case StorageError():
+            return HubError(503, str(error), "unavailable", retry_after_s=10)
+    _log.critical("record_not_opened", error=str(error))
+    return HubError(500, "what is stored did not open; tell the operator", "internal")

@@ -18,6 +18,7 @@ from core.hub.paths import disposition, encoded, join, query_path, shown
 from core.hub.ranges import Part, Unsatisfiable, etag, last_modified, wanted_part
 from core.hub.tokens import Verifier, authenticate
 from core.hub.uploads import Upload
+from core.hub.writing import write
 from core.vault.handle import UserHandle
 from jail.wire.schema import (
     FileDelete,
@@ -30,8 +31,6 @@ from jail.wire.schema import (
 
 _ASK_S = 120.0
 _TRANSFER_S = 21_600.0
-_STALL_S = 30.0
-"""How long a client may leave unread what it was sent."""
 _MAX_AT_ONCE = 6
 """Requests of one user: their actor has 16 calls at once, and an upload has two."""
 _CHANGED_TWICE = HubError(409, "the file changes faster than it can be sent", "conflict", retry_after_s=1)
@@ -232,19 +231,6 @@ async def _body(request: web.Request) -> AsyncIterator[bytes]:
         if not data:
             return
         yield data
-
-
-async def write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Send some bytes, the headers before the first; ends the connection of a client that stalls."""
-    try:
-        async with asyncio.timeout(_STALL_S):
-            if not response.prepared:
-                await response.prepare(request)
-            await response.write(data)
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
-        raise ConnectionResetError("the client stopped reading") from None
 
 
 def _no_file(info: FileInfo) -> HubError:

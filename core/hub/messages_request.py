@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from core.hub.errors import invalid
 from core.hub.inbox import Inbox, Wanted
-from core.hub.request import Role, check_conversation, check_schema, clip, compose, refusal
+from core.hub.request import Role, check_conversation, check_schema, compose, decoded
 from core.sessions import Labels
 from jail.wire.schema import Attachment, Message, ResponseFormat, Sampling
 
@@ -158,14 +157,7 @@ _decode = msgspec.json.Decoder(MessagesRequest).decode
 
 def parse_messages(body: bytes) -> MessagesRequest:
     """Parse a request's body, or raise HubError 400 naming the field."""
-    try:
-        request = _decode(body)
-    except msgspec.ValidationError as error:
-        raise refusal(str(error), _INSTEAD) from None
-    except RecursionError:
-        raise invalid("the body is nested too deeply", "invalid_json") from None
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise invalid(f"the body is not JSON: {clip(str(error))}", "invalid_json") from None
+    request = decoded(body, _decode, _INSTEAD)
     if request.output_config and request.output_config.format:
         check_schema(request.output_config.format.schema, "output_config.format.schema")
     return request

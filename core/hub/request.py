@@ -6,8 +6,8 @@ plain text) is accepted, since clients send those by themselves.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -192,6 +192,8 @@ _INSTEAD = {
 }
 
 _decode = msgspec.json.Decoder(ChatRequest).decode
+_T = TypeVar("_T")
+
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*?)`")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -200,16 +202,25 @@ _ENTRY = re.compile(r"\b(tools|functions|tool_calls|annotations)\[\d+\]$")
 _AT = re.compile(r" - at `\$\.?(.*?)`$", re.DOTALL)
 
 
-def parse_chat(body: bytes) -> ChatRequest:
-    """Parse a request's body, or raise HubError 400 naming the field."""
+def decoded(body: bytes, decode: Callable[[bytes], _T], instead: Mapping[str, str]) -> _T:
+    """A request's body, typed, or HubError 400 naming the field.
+
+    Args:
+        instead: what to do instead, by the field's name.
+    """
     try:
-        request = _decode(body)
+        return decode(body)
     except msgspec.ValidationError as error:
-        raise refusal(str(error), _INSTEAD) from None
+        raise refusal(str(error), instead) from None
     except RecursionError:
         raise invalid("the body is nested too deeply", "invalid_json") from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise invalid(f"the body is not JSON: {clip(str(error))}", "invalid_json") from None
+
+
+def parse_chat(body: bytes) -> ChatRequest:
+    """Parse a request's body, or raise HubError 400 naming the field."""
+    request = decoded(body, _decode, _INSTEAD)
     one, other = request.max_tokens, request.max_completion_tokens
     if one is not None and other is not None and one != other:
         raise invalid("max_tokens and max_completion_tokens differ; send one", "invalid_value", "max_tokens")

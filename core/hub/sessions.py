@@ -15,11 +15,12 @@ from msgspec import Meta
 
 from core.errors import CoreError, SealError
 from core.hub.chat import read_body
-from core.hub.errors import HubError, invalid
+from core.hub.errors import HubError, from_storage, invalid
 from core.hub.exports import EXPORTS, message_object, session_object
-from core.hub.files import whole_or_broken, write
+from core.hub.files import whole_or_broken
 from core.hub.paths import disposition
 from core.hub.tokens import Verifier, authenticate
+from core.hub.writing import write
 from core.sessions import (
     Cursor,
     Library,
@@ -183,13 +184,8 @@ def refusal(error: CoreError) -> CoreError:
             return HubError(409, str(error), "session_busy", param="id", retry_after_s=2)
         case SessionTooLong():
             return invalid(str(error), "limit", "at")
-        case StorageError(code="overloaded"):
-            return HubError(429, str(error), "overloaded", retry_after_s=1)
-        case StorageError():
-            return HubError(503, str(error), "unavailable", retry_after_s=10)
-        case SealError():
-            _log.critical("record_not_opened", error=str(error))
-            return HubError(500, "what is stored did not open; tell the operator", "internal")
+        case StorageError() | SealError():
+            return from_storage(error)
     return error
 
 

@@ -10,7 +10,7 @@ import structlog
 from actors.service import TurnSpec
 from core.errors import CoreError, SealError
 from core.hub.admission import Admission
-from core.hub.errors import HubError, invalid
+from core.hub.errors import HubError, from_storage, invalid
 from core.hub.tokens import invalid_token
 from core.metrics import Metrics
 from core.sessions import (
@@ -159,11 +159,6 @@ class Starter:
             case SessionBusy():
                 self._metrics.turn_refused("session_busy")
                 return HubError(409, str(error), "session_busy", param=SESSION_HEADER, retry_after_s=2)
-            case StorageError(code="overloaded"):
-                return HubError(429, str(error), "overloaded", retry_after_s=1)
-            case StorageError():
-                return HubError(503, str(error), "unavailable", retry_after_s=10)
-            case SealError():
-                _log.critical("record_not_opened", error=str(error))
-                return HubError(500, "what is stored did not open; tell the operator", "internal")
+            case StorageError() | SealError():
+                return from_storage(error)
         return error

@@ -167,13 +167,6 @@ class PoolPolicy:
         self._settle(now_s)
         return self._take()
 
-    def evict(self, life: int, now_s: float) -> list[Decision]:
-        """Give up a jail if it is idle."""
-        jail = self._in["idle"].get(life)
-        if jail is not None:
-            self._evict(jail, "operator", now_s)
-        return self._take()
-
     def tick(self, now_s: float) -> list[Decision]:
         """Deal with what is due."""
         self._settle(now_s)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
-from core.hub.delivery import ClientStalled
+from core.hub.writing import ClientStalled
 
 _TEXT = 0x81  # the last frame of a message of text
 _SHORT, _MEDIUM = 126, 1 << 16

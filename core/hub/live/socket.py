@@ -13,7 +13,6 @@ import structlog
 from aiohttp import WSMsgType, web
 
 from core.errors import CoreError, SealError
-from core.hub.delivery import ClientStalled
 from core.hub.errors import HubError, invalid
 from core.hub.live import requests as said
 from core.hub.live.endings import CLOSE_CODES, MESSAGES, reason
@@ -25,6 +24,7 @@ from core.hub.live.parts import LiveParts
 from core.hub.live.requests import WatchEnd
 from core.hub.live.starting import Starting
 from core.hub.sessions import refusal
+from core.hub.writing import ClientStalled
 from core.sessions import Lost, Watch
 from core.vault.handle import UserHandle
 

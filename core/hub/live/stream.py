@@ -15,7 +15,6 @@ from aiohttp import web
 
 from core.errors import CoreError
 from core.hub.chat import one_header
-from core.hub.delivery import ClientStalled
 from core.hub.errors import invalid
 from core.hub.live.endings import MESSAGES
 from core.hub.live.events import line_of
@@ -25,6 +24,7 @@ from core.hub.live.socket import lost_error
 from core.hub.live.streams import Streams
 from core.hub.sessions import explained
 from core.hub.tokens import authenticate, token_of
+from core.hub.writing import ClientStalled
 from core.sessions import Lost, SessionEvent, Watch
 
 _ID = re.compile(r"[0-9]{1,16}")
