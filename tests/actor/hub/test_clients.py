@@ -95,9 +95,11 @@ def test_the_turn_of_a_kept_session_can_be_cancelled_by_its_user_alone(
 
 def test_a_client_that_stops_reading_is_closed_and_nobody_else_notices(tmp_path: Path) -> None:
     with serving(tmp_path, stall_s=0.5) as (hub, plain):
-        stop = threading.Event()
+        reading, stop = threading.Event(), threading.Event()
 
         def pour(turn: PlayedTurn) -> None:
+            turn.say("begin")
+            assert reading.wait(WAIT_S)
             with contextlib.suppress(AssertionError):  # until the turn has been cancelled
                 while not stop.is_set():
                     turn.say(PIECE)
@@ -106,12 +108,14 @@ def test_a_client_that_stops_reading_is_closed_and_nobody_else_notices(tmp_path:
         hub.turns.script = pour
         sock = open_stream(hub.address, STREAM)
         turn = hub.turns.next()
-        hub.turns.script = say_hello
-        assert plain.ask("POST", CHAT, GOOD).json["choices"][0]["message"]["content"] == "Hello alice"
-        turn.wait_cancelled()
-        assert len(turn.spec.sink._window) < 600  # type: ignore[attr-defined]
-        assert b"[DONE]" not in read_to_end(sock)
-        sock.close()
+        with contextlib.closing(sock):
+            read_until(sock, b"begin")  # from here on the stream has begun, and it reads no more
+            hub.turns.script = say_hello
+            reading.set()
+            assert plain.ask("POST", CHAT, GOOD).json["choices"][0]["message"]["content"] == "Hello alice"
+            turn.wait_cancelled()
+            assert len(turn.spec.sink._window) < 600  # type: ignore[attr-defined]
+            assert b"[DONE]" not in read_to_end(sock)
         stop.set()
         eventually(lambda: hub.server.admission.running == 0)
 
