@@ -59,7 +59,8 @@ class HubParts:
     """What the hub is given.
 
     ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
-    the server still waits for before it is ready (empty: ready).
+    the server still waits for before it is ready (empty: ready); ``home_excess`` says by what a user's
+    home is over its limit, or "".
     """
 
     config: HubSection
@@ -80,6 +81,7 @@ class HubParts:
     admin: AdminSection
     access: AccessSection
     free_bytes: Callable[[], int] | None = None
+    home_excess: Callable[[str], str] = lambda _: ""
     hub_tls: Tls | None = None
     admin_tls: Tls | None = None
     stall_s: float = STALL_S
@@ -91,7 +93,7 @@ class HubServer:
 
     def __init__(self, parts: HubParts) -> None:
         self._parts = parts
-        self.admission = Admission(parts.config, parts.metrics)
+        self.admission = Admission(parts.config, parts.metrics, parts.home_excess)
         self._access = Access(parts.access, parts.login_failed)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._live = Live(
@@ -223,7 +225,7 @@ class HubServer:
         app.router.add_post("/v1/turns/{turn}/cancel", cancel.cancel)
         app.router.add_get("/v1/models", models.all)
         app.router.add_get("/v1/models/{name}", models.one)
-        files = Files(parts.verifier, parts.calls, int(parts.config.max_upload_bytes))
+        files = Files(parts.verifier, parts.calls, int(parts.config.max_upload_bytes), parts.home_excess)
         app.router.add_get("/v1/files", files.look, allow_head=False)
         app.router.add_delete("/v1/files", files.delete)
         app.router.add_get("/v1/files/content", files.download)

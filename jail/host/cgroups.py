@@ -1,0 +1,349 @@
+"""Control groups of one server: one for what is trusted, one for each jail.
+
+    BASE/certosa-TOKEN/trusted   the spawner and whatever it starts, jails apart
+    BASE/certosa-TOKEN/jails/N   a user's jail; a skill's, which is its sibling, belongs in the same
+
+In version 1 the same stands below each controller's tree, ``trusted`` for cpu alone. Who starts a jail
+writes itself into its group before it changes its uid: whatever comes of it is born there.
+
+The token is kept in the data directory, which one server at a time uses. So what a server that was
+killed has left is recognised by the next one, wherever it was, and nothing else is ever touched.
+"""
+
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from jail.host.hierarchies import CONTROLLERS, Hierarchy, find_hierarchies
+from jail.host.messages import HostError
+from jail.host.profile import Limits
+
+_RECORD: Final = "cgroups.json"
+_MAX_RECORD_BYTES: Final = 65_536
+_PREFIX: Final = "certosa-"
+_TRUSTED_WEIGHT: Final = 1_000  # to all jails' 100: ten to one where both want all of the CPU
+_PERIOD_US: Final = 100_000
+_SHARES: Final = 1_024  # of version 1, for a weight of 100
+_SPARE_PROCESSES: Final = 4  # a builder, bwrap and its child, for a moment
+_END_S: Final = 3.0
+
+
+UseCgroups = Literal["auto", "off", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class JailCgroup:
+    """One jail's groups, by controller; the same directory for each in version 2."""
+
+    places: dict[str, tuple[int, Path]]
+
+    @property
+    def procs(self) -> tuple[str, ...]:
+        """The files that whoever is to be in it has to be written to."""
+        return tuple(sorted({f"{path}/cgroup.procs" for _, path in self.places.values()}))
+
+    def oom_kills(self) -> int:
+        """How many of its processes the kernel has ended because the jail was out of memory."""
+        if "memory" not in self.places:
+            return 0
+        version, path = self.places["memory"]
+        name = "memory.events" if version == 2 else "memory.oom_control"
+        with suppress(OSError, ValueError):
+            for line in (path / name).read_text(encoding="ascii").splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        return 0
+
+    def remove(self) -> bool:
+        """Remove it; False while a process is left in it."""
+        return all([_remove(path) for path in {path for _, path in self.places.values()}])
+
+
+class Cgroups:
+    """See the module. ``begin`` makes one.
+
+    Args:
+        hierarchies: where groups can be made, with the controllers that work there.
+        name: of the server's own group in each.
+    """
+
+    def __init__(self, hierarchies: tuple[Hierarchy, ...], name: str, record: Path) -> None:
+        self._hierarchies, self._name, self._record = hierarchies, name, record
+        self._count = 0
+        self._leaving: list[JailCgroup] = []
+
+    @classmethod
+    def begin(cls, run_dir: Path) -> "Cgroups":
+        """Sweep what an earlier server left, then make what this machine lets us make, maybe nothing.
+
+        The calling process is moved to the group of what is trusted. Raises HostError where the record
+        cannot be written: what could not be found again is not made.
+        """
+        record = run_dir / _RECORD
+        sweep(record)
+        name = _PREFIX + secrets.token_hex(8)
+        found = find_hierarchies()
+        if not found:
+            return cls((), name, record)
+        left = [str(path) for path in _read(record) if path.exists()]
+        _write(record, [*left, *(str(one.base / name) for one in found)])
+        usable = []
+        for one in found:
+            try:
+                usable.append(_make(one, name))
+            except OSError:
+                _undo(one, name)
+        return cls(tuple(one for one in usable if one.controllers), name, record)
+
+    @property
+    def controllers(self) -> dict[str, int]:
+        """What jails are limited by, with the version of the group that does it."""
+        return {name: one.version for one in self._hierarchies for name in one.controllers}
+
+    @property
+    def limits_swap(self) -> bool:
+        """Whether swap is counted; where it is not, a jail may use all that there is."""
+        return any(
+            _counts_swap(one.base / self._name) for one in self._hierarchies if "memory" in one.controllers
+        )
+
+    def make(self, limits: Limits) -> JailCgroup | None:
+        """A group for one jail; None where this machine has none. Raises HostError."""
+        self.tidy()
+        if not self._hierarchies:
+            return None
+        self._count += 1
+        places: dict[str, tuple[int, Path]] = {}
+        try:
+            for one in self._hierarchies:
+                path = one.base / self._name / "jails" / str(self._count)
+                path.mkdir(mode=0o755)
+                places |= dict.fromkeys(one.controllers, (one.version, path))
+                for file, value in _settings(one, limits):
+                    _set(path / file, value)
+        except OSError as error:
+            self.give_back(JailCgroup(places))
+            raise HostError(f"the jail's limits could not be set: {error}") from None
+        return JailCgroup(places)
+
+    def give_back(self, group: JailCgroup) -> None:
+        """A jail has ended; its group goes as soon as its last process was reaped."""
+        self._leaving.append(group)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what can be removed by now."""
+        self._leaving = [group for group in self._leaving if not group.remove()]
+
+    def close(self) -> None:
+        """Remove all of it, and go back to where this process came from."""
+        for one in self._hierarchies:
+            _undo(one, self._name)
+        if self._hierarchies and not any(path.exists() for path in _read(self._record)):
+            self._record.unlink(missing_ok=True)
+        self._hierarchies = ()
+
+
+def begin_cgroups(use: UseCgroups, run_dir: Path) -> Cgroups:
+    """As an operator wants it. Raises HostError where they are required and cannot do all."""
+    cgroups = Cgroups((), "", run_dir / _RECORD) if use == "off" else Cgroups.begin(run_dir)
+    missing = [name for name in CONTROLLERS if name not in cgroups.controllers]
+    if use == "required" and missing:
+        cgroups.close()
+        raise HostError(
+            f"control groups cannot be used here for {', '.join(missing)}, and jail.cgroups requires them: "
+            "serve as a systemd service with Delegate=yes or as root, or set it to auto"
+        )
+    return cgroups
+
+
+def sweep(record: Path) -> None:
+    """End and remove what the groups hold that are recorded there; nobody may use them any more."""
+    for path in _read(record):
+        if path.name.startswith(_PREFIX) and (path / "cgroup.procs").exists():
+            _end(path / "jails")
+            for group in _below(path):
+                _remove(group)
+
+
+def running_controllers(run_dir: Path) -> tuple[dict[str, int], bool] | None:
+    """``controllers`` and ``limits_swap`` of the server that has made groups there; None without one."""
+    jails = [path / "jails" for path in _read(run_dir / _RECORD) if (path / "jails").is_dir()]
+    if not jails:
+        return None
+    files = {
+        "memory": {2: "memory.max", 1: "memory.limit_in_bytes"},
+        "pids": {0: "pids.max"},
+        "cpu": {2: "cpu.weight", 1: "cpu.shares"},
+    }
+    found: dict[str, int] = {}
+    for place in jails:
+        for controller, names in files.items():
+            for version, name in names.items():
+                if (place / name).exists():
+                    found[controller] = version or (2 if (place / "cgroup.controllers").exists() else 1)
+    return found, any(_counts_swap(place.parent) for place in jails)
+
+
+def _counts_swap(top: Path) -> bool:
+    names = ("memory.swap.max", "memory.memsw.limit_in_bytes")
+    return any((top / "jails" / name).exists() for name in names)
+
+
+def _make(one: Hierarchy, name: str) -> Hierarchy:
+    """Make a server's groups in one tree; returns it with the controllers that can be used. Raises OSError."""
+    top = one.base / name
+    top.mkdir(mode=0o755)
+    if one.version == 2 or "cpu" in one.controllers:
+        (top / "trusted").mkdir(mode=0o755)
+        _set(top / "trusted" / "cgroup.procs", str(os.getpid()))
+    controllers = one.controllers
+    if one.version == 2:
+        controllers = tuple(c for c in controllers if _enable(c, (one.base, top)))
+    jails = top / "jails"
+    jails.mkdir(mode=0o755)
+    if one.version == 2:
+        controllers = tuple(c for c in controllers if _enable(c, (jails,)))
+    if "cpu" in controllers:
+        # a group of version 1 stands beside single processes, and would get as little as one of them
+        whole = ((top, _TRUSTED_WEIGHT),) if one.version == 1 else ()
+        for group, weight in (*whole, (top / "trusted", _TRUSTED_WEIGHT), (jails, 100)):
+            _set(group / ("cpu.weight" if one.version == 2 else "cpu.shares"), _weight(one.version, weight))
+    trial = jails / "trial"
+    trial.mkdir(mode=0o755)
+    try:
+        usable = replace(one, controllers=controllers)
+        for file, value in _settings(usable, Limits()):
+            _set(trial / file, value)
+    finally:
+        _remove(trial)
+    return usable
+
+
+def _undo(one: Hierarchy, name: str) -> None:
+    """Remove a server's groups in one tree, with what is left in the jails'."""
+    top = one.base / name
+    if not top.exists():
+        return
+    _end(top / "jails")
+    for group in _below(top / "jails"):
+        _remove(group)
+    if one.version == 2:
+        # as long as controllers are on, no process may stand in the group that they are on for
+        for group in (top, *((one.base,) if one.base == one.own else ())):
+            for controller in one.controllers:
+                with suppress(OSError):
+                    _set(group / "cgroup.subtree_control", f"-{controller}")
+    with suppress(OSError):
+        _set(one.own / "cgroup.procs", str(os.getpid()))
+    deadline_s = time.monotonic() + _END_S
+    while not all([_remove(group) for group in _below(top)]) and time.monotonic() < deadline_s:
+        time.sleep(0.005)  # what was killed is not yet reaped
+
+
+def _settings(one: Hierarchy, limits: Limits) -> Iterable[tuple[str, str]]:
+    """What to write where; swap and quota only where the kernel has them is up to :func:`_set`."""
+    memory, swap = limits.memory_bytes, limits.swap_bytes
+    if "memory" in one.controllers and memory and one.version == 2:
+        yield "memory.max", str(memory)
+        yield "?memory.swap.max", str(swap)
+    elif "memory" in one.controllers and memory:
+        yield "memory.limit_in_bytes", str(memory)
+        yield "?memory.memsw.limit_in_bytes", str(memory + swap)
+    if "pids" in one.controllers:
+        yield "pids.max", str(limits.processes + _SPARE_PROCESSES)
+    if "cpu" in one.controllers:
+        quota = round(limits.cpus * _PERIOD_US)
+        if one.version == 2:
+            yield "cpu.weight", _weight(2, limits.cpu_weight)
+            if quota:
+                yield "cpu.max", f"{quota} {_PERIOD_US}"
+        else:
+            yield "cpu.shares", _weight(1, limits.cpu_weight)
+            if quota:
+                yield "cpu.cfs_quota_us", str(quota)
+
+
+def _weight(version: int, weight: int) -> str:
+    return str(weight) if version == 2 else str(max(2, weight * _SHARES // 100))
+
+
+def _set(path: Path, value: str) -> None:
+    """Write a group's file; a name with "?" is left out where the kernel has no such file."""
+    if path.name.startswith("?"):
+        path = path.with_name(path.name[1:])
+        if not path.exists():
+            return
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+def _enable(controller: str, groups: tuple[Path, ...]) -> bool:
+    try:
+        for group in groups:
+            _set(group / "cgroup.subtree_control", f"+{controller}")
+    except OSError:
+        return False
+    return True
+
+
+def _below(path: Path) -> list[Path]:
+    """A group and all below it, the innermost first."""
+    return [Path(directory) for directory, _, _ in os.walk(path, topdown=False)]
+
+
+def _remove(path: Path) -> bool:
+    try:
+        path.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _end(path: Path) -> None:
+    """SIGKILL for what is in a group or below it, until nothing is (within 3 s)."""
+    deadline_s = time.monotonic() + _END_S
+    while (pids := _processes(path)) and time.monotonic() < deadline_s:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)  # no event tells of another's child
+
+
+def _processes(path: Path) -> list[int]:
+    found: list[int] = []
+    for group in _below(path):
+        with suppress(OSError):
+            found += map(int, (group / "cgroup.procs").read_text(encoding="ascii").split())
+    return [pid for pid in found if pid > 0]
+
+
+def _write(record: Path, paths: list[str]) -> None:
+    try:
+        fd = os.open(record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(paths, file)
+    except OSError as error:
+        raise HostError(f"{record}: {error.strerror}") from None
+
+
+def _read(record: Path) -> list[Path]:
+    """The paths in a record; none where there is none, or one that was cut off."""
+    try:
+        with open(record, encoding="utf-8") as file:
+            found = json.loads(file.read(_MAX_RECORD_BYTES))
+    except (OSError, ValueError):
+        return []
+    return [Path(path) for path in found if isinstance(path, str)] if isinstance(found, list) else []
