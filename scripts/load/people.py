@@ -10,8 +10,8 @@ from functools import partial
 import gevent
 from locust import User, task
 
+from core.capacity.client import take_turn
 from core.capacity.pace import Pace
-from scripts.load.client import take_turn
 from scripts.load.plan import Group
 from scripts.load.record import Recorder
 

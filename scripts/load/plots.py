@@ -124,8 +124,7 @@ def _cpu(axes: Axes, result: dict[str, Any]) -> None:
     samples = result["samples"]
     for name in samples[0]["processes"]:
         _rates(axes, samples, partial(_cpu_s, name), name)
-    # the pool looks at its jails less often than we at it
-    _rates(axes, samples[::3], lambda sample: sample["jail_cpu_s"], "jails", "--")
+    _rates(axes, samples, lambda sample: sample["jail_cpu_s"], "jails", "--")
     axes.set_ylabel("CPUs")
     axes.set_ylim(bottom=0)
 

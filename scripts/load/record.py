@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from scripts.load.client import Turn
+from core.capacity.client import Turn
 
 WINDOW_S = 5.0
 _GROWTH = math.log(1.02)

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from core.capacity.measure import model_server
+from core.capacity.people import CONFIG, add_person
 from core.cli.demo_server import DemoServer, demo_server
 from scripts.load.orders import Orders
 from scripts.load.plan import Scenario
@@ -27,20 +29,9 @@ _SOURCE = Path(__file__).resolve().parents[2]
 _RUN = """\
 import runpy, sys
 sys.path.insert(0, sys.argv.pop(1))
-runpy.run_module(sys.argv.pop(1), run_name="__main__")
+runpy.run_module("scripts.load.generator", run_name="__main__")
 """
 _END_S = 60.0
-_CONFIG = """\
-[providers.pace]
-base_url = "http://127.0.0.1:{port}/v1"
-max_streams = 4000
-max_streams_per_user = 32
-[agent]
-provider = "pace"
-model = "pace-100-10"
-{more}
-"""
-_AGENT = 'provider = "pace"\nmodel = "{model}"\n'
 
 
 class TrialFailed(Exception):
@@ -49,9 +40,8 @@ class TrialFailed(Exception):
 
 def run(scenario: Scenario, seconds: float, seed: int, say: Say) -> dict[str, Any]:
     """Do a test and return its results, as JSON has them. Raises TrialFailed, CommandFailed."""
-    with _program("core.capacity.pace") as model:
-        port = int(_line(model, "the model server"))
-        with demo_server(_CONFIG.format(port=port, more=scenario.config)) as server:
+    with model_server() as (model, port):
+        with demo_server(CONFIG.format(port=port) + scenario.config) as server:
             say(f"{scenario.people} people: making them")
             tokens = _people(server, scenario)
             orders = Orders(
@@ -59,7 +49,7 @@ def run(scenario: Scenario, seconds: float, seed: int, say: Say) -> dict[str, An
                 seconds=seconds, arrive_s=scenario.arrive_s, seed=seed,
             )  # fmt: skip
             began_s = time.monotonic()
-            with _program("scripts.load.generator") as generator:
+            with _generator() as generator:
                 pids = {**_pids(server), "model server": model.pid, "generator": generator.pid}
                 with sampling(
                     began_s, pids, lambda: server.admin.call("GET", "/v1/pool"), WINDOW_S
@@ -85,16 +75,11 @@ def run(scenario: Scenario, seconds: float, seed: int, say: Say) -> dict[str, An
 
 
 def _people(server: DemoServer, scenario: Scenario) -> list[str]:
-    tokens = []
     everybody = (group for group in scenario.groups for _ in range(group.count))
-    for number, group in enumerate(everybody):
-        name = f"load{number}"
-        server.admin.call("POST", "/v1/users", {"name": name})
-        made = server.admin.call("POST", f"/v1/users/{name}/tokens", {"label": "load"})
-        tokens.append(str(made["token"]))
-        agents = server.data_dir / "users" / name / "agents"
-        (agents / f"{group.kind}.toml").write_text(_AGENT.format(model=group.pace.model))
-    return tokens
+    return [
+        add_person(server, f"load{number}", {group.kind: group.pace})
+        for number, group in enumerate(everybody)
+    ]
 
 
 def _generate(generator: "subprocess.Popen[str]", orders: Orders, say: Say) -> dict[str, Any]:
@@ -148,18 +133,10 @@ def _revision() -> str:
     return found.stdout.strip() or "unknown"
 
 
-def _line(process: "subprocess.Popen[str]", what: str) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise TrialFailed(f"{what} did not start; what it said is above")
-    return line
-
-
 @contextmanager
-def _program(module: str) -> Iterator["subprocess.Popen[str]"]:
-    """A module of this checkout with pipes; its input is closed at the end, which ends it."""
-    argv = [sys.executable, "-I", "-c", _RUN, str(_SOURCE), module]
+def _generator() -> Iterator["subprocess.Popen[str]"]:
+    """The generator with pipes; its input is closed at the end."""
+    argv = [sys.executable, "-I", "-c", _RUN, str(_SOURCE)]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process

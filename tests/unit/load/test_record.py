@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.load.client import Turn
+from core.capacity.client import Turn
 from scripts.load.record import WINDOW_S, Histogram, Recorder, merged
 from scripts.load.results import errors, figures
 
