@@ -55,9 +55,8 @@ def capacity(arguments: argparse.Namespace) -> int:
 def _show(found: Measured, here: Carried) -> None:
     costs, machine = found.costs, found.machine
     print(f"This machine carries {here.warm} warm users: then {here.warm_ends_by} ends.")
-    print(
-        f"{here.streams} of them can stream at {TOKENS_PER_S} tokens a second: then {here.streams_end_by} ends."
-    )
+    streaming = f"{here.streams} of them can stream at {TOKENS_PER_S} tokens a second"
+    print(f"{streaming}: then {here.streams_end_by} ends.")
     print()
     rows = [
         ("CPUs", f"{machine.cpus:g}", f"of which {USABLE:.0%} are counted on"),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,22 +40,21 @@ class TrialFailed(Exception):
 
 def run(scenario: Scenario, seconds: float, seed: int, say: Say) -> dict[str, Any]:
     """Do a test and return its results, as JSON has them. Raises TrialFailed, CommandFailed."""
-    with model_server() as (model, port):
-        with demo_server(CONFIG.format(port=port) + scenario.config) as server:
-            say(f"{scenario.people} people: making them")
-            tokens = _people(server, scenario)
-            orders = Orders(
-                port=server.hub_port, model_port=port, tokens=tokens, groups=list(scenario.groups),
-                seconds=seconds, arrive_s=scenario.arrive_s, seed=seed,
-            )  # fmt: skip
-            began_s = time.monotonic()
-            with _generator() as generator:
-                pids = {**_pids(server), "model server": model.pid, "generator": generator.pid}
-                with sampling(
-                    began_s, pids, lambda: server.admin.call("GET", "/v1/pool"), WINDOW_S
-                ) as samples:
-                    found = _generate(generator, orders, say)
-            exit_code = server.stop()
+    with ExitStack() as held:
+        model, port = held.enter_context(model_server())
+        server = held.enter_context(demo_server(CONFIG.format(port=port) + scenario.config))
+        say(f"{scenario.people} people: making them")
+        tokens = _people(server, scenario)
+        orders = Orders(
+            port=server.hub_port, model_port=port, tokens=tokens, groups=list(scenario.groups),
+            seconds=seconds, arrive_s=scenario.arrive_s, seed=seed,
+        )  # fmt: skip
+        began_s = time.monotonic()
+        with _generator() as generator:
+            pids = {**_pids(server), "model server": model.pid, "generator": generator.pid}
+            with sampling(began_s, pids, lambda: server.admin.call("GET", "/v1/pool"), WINDOW_S) as samples:
+                found = _generate(generator, orders, say)
+        exit_code = server.stop()
     result = {
         "scenario": scenario.name,
         "about": scenario.about,
