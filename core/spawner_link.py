@@ -133,9 +133,9 @@ class SpawnerActor(Actor):
                 failure = Failure("unavailable", f"your jail could not be started: {text}"[:2_000])
                 self._tell_last(life, user.JailFailed(life, failure))
             case host.JailExited(life, how, met, limit_bytes):
-                failure = Failure("limit", told_of_limit(met, limit_bytes)) if met else None
                 self._on_limit(met)
-                self._tell_last(life, user.JailExited(life, how, failure))
+                why = Failure("limit", told_of_limit(met, limit_bytes)) if met else None
+                self._tell_last(life, user.JailExited(life, how, why))
             case host.HomeMeasured():
                 self._on_home(heard)
             case host.JailsMeasured(jails):

@@ -63,7 +63,8 @@ class JailCgroup:
 
     def remove(self) -> bool:
         """Remove it; False while a process is left in it."""
-        return all([_remove(path) for path in {path for _, path in self.places.values()}])
+        left = [path for path in {path for _, path in self.places.values()} if not _remove(path)]
+        return not left
 
 
 class Cgroups:
@@ -198,7 +199,7 @@ def _counts_swap(top: Path) -> bool:
 
 
 def _make(one: Hierarchy, name: str) -> Hierarchy:
-    """Make a server's groups in one tree; returns it with the controllers that can be used. Raises OSError."""
+    """Make a server's groups in one tree; returns the controllers that work there. Raises OSError."""
     top = one.base / name
     top.mkdir(mode=0o755)
     if one.version == 2 or "cpu" in one.controllers:
@@ -244,7 +245,7 @@ def _undo(one: Hierarchy, name: str) -> None:
     with suppress(OSError):
         _set(one.own / "cgroup.procs", str(os.getpid()))
     deadline_s = time.monotonic() + _END_S
-    while not all([_remove(group) for group in _below(top)]) and time.monotonic() < deadline_s:
+    while [group for group in _below(top) if not _remove(group)] and time.monotonic() < deadline_s:
         time.sleep(0.005)  # what was killed is not yet reaped
 
 

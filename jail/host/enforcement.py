@@ -9,7 +9,7 @@ from jail.host.messages import HostError
 
 
 def enforced_by(run_dir: Path, use: UseCgroups) -> dict[str, str]:
-    """By each limit, who enforces it: of the server that runs on ``run_dir``, or as one would that we started."""
+    """By each limit, who enforces it: in the server that runs on ``run_dir``, else in one that we start."""
     found = running_controllers(run_dir)
     source = "as the running server has it"
     if found is None:
@@ -34,7 +34,10 @@ def enforced_by(run_dir: Path, use: UseCgroups) -> dict[str, str]:
 def _tried(use: UseCgroups) -> tuple[dict[str, int], bool]:
     if use == "off":
         return {}, False
-    with tempfile.TemporaryDirectory(prefix="certosa-doctor-") as place, suppress(HostError):
-        with closing(Cgroups.begin(Path(place))) as cgroups:
-            return cgroups.controllers, cgroups.limits_swap
+    with (
+        suppress(HostError),
+        tempfile.TemporaryDirectory(prefix="certosa-doctor-") as place,
+        closing(Cgroups.begin(Path(place))) as cgroups,
+    ):
+        return cgroups.controllers, cgroups.limits_swap
     return {}, False

@@ -53,7 +53,7 @@ def find_hierarchies() -> tuple[Hierarchy, ...]:
 
 
 def _base(mount: Path, place: Path) -> Path | None:
-    """Where groups of version 2 may be made: below our own where it was given to us, or, for root, at the top."""
+    """Where version 2 lets us make groups: below our own if it was given to us; else at the top, if root."""
     if any(_has_attribute(place, name) for name in _DELEGATED):
         return place
     return mount if os.geteuid() == 0 else None

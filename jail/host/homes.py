@@ -144,7 +144,7 @@ def weigh(home: Path, limits: Limits) -> tuple[int, int, bool]:
     A file with several names counts once. A directory that may not be read counts for itself alone; root
     may read all of them. Raises OSError where the home itself cannot be opened.
     """
-    sum_ = _Sum(2 * limits.disk_bytes or 1 << 62, limits.disk_files or _MAX_FILES)
+    sum_ = _Sum(2 * limits.disk_bytes or 1 << 62, 2 * limits.disk_files or _MAX_FILES)
     fd: int | None = os.open(home, _OPEN)
     sum_.device = os.fstat(fd).st_dev if fd is not None else 0
     stack: list[tuple[int, list[str]]] = []

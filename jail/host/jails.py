@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,14 +11,13 @@ from jail.host.diagnosis import Diagnosis
 from jail.host.launcher import JailSpec, Starter
 from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
-from jail.host.measure import measure
+from jail.host.measuring import ToMeasure
 from jail.host.messages import (
     HomeMeasured,
     HostError,
     JailExited,
     JailFailed,
     JailStarted,
-    JailUse,
     LimitMet,
     StartJail,
     ToCore,
@@ -75,9 +74,10 @@ class _Entry:
     killed: bool = False  # at core's word
     timer: Timer | None = None
     diagnosis: Diagnosis | None = None  # ``jail`` is its own then
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     cgroup: JailCgroup | None = None
     met: LimitMet = ""
+    home: HomeMeasured | None = None  # as it was looked at last
 
 
 class Jails:
@@ -168,15 +168,10 @@ class Jails:
         """Start none any more; those alive go on."""
         self._open = False
 
-    def measure(self, lives: Iterable[int]) -> tuple[JailUse, ...]:
-        """What these use; those that are gone are left out."""
-        found = []
-        for life in lives:
-            if (entry := self._entries.get(life)) is not None:
-                used = measure(entry.jail.pids)
-                if used.processes:
-                    found.append(JailUse(life, *used))
-        return tuple(found)
+    def to_measure(self, lives: Iterable[int]) -> tuple[ToMeasure, ...]:
+        """These, as they are measured; those that are gone are left out."""
+        found = ((life, self._entries.get(life)) for life in lives)
+        return tuple(ToMeasure(life, tuple(entry.jail.pids)) for life, entry in found if entry is not None)
 
     def homes(self, lives: Iterable[int]) -> list[tuple[str, Limits]]:
         """Whose jails these are, with what limits their homes."""
@@ -187,12 +182,16 @@ class Jails:
         """End the jail of a home that has gone far over its limit while something runs in it."""
         over_bytes = limits.disk_bytes and home.held_bytes > limits.disk_bytes * _DISK_SLACK
         over_files = limits.disk_files and home.files > limits.disk_files * _DISK_SLACK
-        if not over_bytes and not over_files:
-            return
         for entry in self._entries.values():
             if entry.request.user == home.user and entry.told and not entry.killed:
-                entry.met, entry.killed = "disk", True
-                self._kill(entry)
+                before, entry.home = entry.home, home
+                # one that shrinks, or is only looked at, is left alone: there people delete files
+                grown = before is not None and (
+                    home.held_bytes > before.held_bytes or home.files > before.files
+                )
+                if grown and (over_bytes or over_files):
+                    entry.met, entry.killed = "disk", True
+                    self._kill(entry)
 
     def pidfds(self) -> list[int]:
         """The pid 1 of every jail, as far as known."""

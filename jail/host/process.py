@@ -41,8 +41,9 @@ class Program:
     """A program to start. ``fds`` become 3, 4, ... in it; everything else is closed.
 
     ``identity`` None keeps the spawner's. ``limits`` pairs RLIMIT_ constants with a value that
-    becomes both the soft and the hard one. ``cgroups`` are cgroup.procs files, joined as who we are. ``error_fd`` None is /dev/null. The new process leads a
-    session, has umask 077, and dies by SIGKILL when the starting thread ends.
+    becomes both the soft and the hard one. ``cgroups`` are cgroup.procs files, joined as who we are.
+    ``error_fd`` None is /dev/null. The new process leads a session, has umask 077, and dies by SIGKILL
+    when the starting thread ends.
     """
 
     argv: tuple[str, ...]

@@ -30,6 +30,7 @@ from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop, Timer
+from jail.host.measuring import Measuring
 from jail.host.messages import (
     CoreReady,
     EgressLink,
@@ -38,7 +39,6 @@ from jail.host.messages import (
     HomeMeasured,
     HostError,
     JailFailed,
-    JailsMeasured,
     KillJail,
     MeasureJails,
     PrepareUser,
@@ -157,6 +157,7 @@ class Spawner:
         )  # fmt: skip
         self._homes = Homes(self._loop, config.data_dir, self._on_home)
         self._removals = Removals(self._loop, config.data_dir, layout, self._send)
+        self._measuring = Measuring(self._loop, self._send)
         self._control: Control | None = None
         self._jails = self._new_jails()
         self._egress_control: socket.socket | None = None
@@ -185,6 +186,7 @@ class Spawner:
         """End whatever is left, by force, and give back what is held."""
         self._jails.kill_all()
         self._homes.close()
+        self._measuring.drop()
         if self._reloading is not None:
             self._reloading.close()
         self._dump.disarm()
@@ -279,6 +281,7 @@ class Spawner:
         self._jails.kill_all()
         self._removals.kill_all()
         self._homes.close()
+        self._measuring.drop()
         self._egress.end()
         if self._restart is not None:
             self._restart.cancel()
@@ -319,9 +322,9 @@ class Spawner:
             case KillJail():
                 self._jails.kill(message.life)
             case MeasureJails():
-                self._send(JailsMeasured(self._jails.measure(message.lives)))
                 for user, limits in self._jails.homes(message.lives):
                     self._homes.look(user, limits)
+                self._measuring.begin(self._jails.to_measure(message.lives))
             case PrepareUser():
                 self._send(UserReady(message.request, self._prepare(message)))
             case RemoveUser():
