@@ -33,7 +33,7 @@ from core.accounts import CoreAccounts
 from core.administration import CoreAdministration
 from core.audited import AuditedAdministration, CoreAuditor
 from core.config import Config
-from core.credentials import CredentialDesk
+from core.credentials import ConnectDesk, CredentialDesk
 from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
 from core.errors import ConfigError, CoreError
@@ -141,6 +141,7 @@ class Core:
                 accounts=CoreAccounts(self._link, self._table, self._auditor),
                 login_failed=self._auditor.login_failed,
                 credentials=CredentialDesk(self._link),
+                connector=ConnectDesk(self._link),
                 insight=self._insight(data_dir),
                 missing=self._missing,
                 admin=config.admin,

@@ -18,7 +18,8 @@ CoreKind = Literal[
 
 EgressKind = Literal[
     "server_started", "limit_reached", "egress_allowed", "egress_refused",
-    "credential_set", "credential_deleted", "credential_used", "credential_refused", "key_rotated",
+    "credential_set", "credential_deleted", "credential_used", "credential_refused", "credential_renewed",
+    "key_rotated",
     "log_opened", "log_damaged", "log_gap",
 ]  # fmt: skip
 

@@ -13,11 +13,12 @@ from core.hub.admin import AdministrationError, from_administration
 from core.hub.errors import CLIENT_CLOSED, HubError
 from core.metrics import Metrics
 
+_CSP = "Content-Security-Policy"
 _HEADERS = {
     "Server": "certosa",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    _CSP: "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "X-Frame-Options": "DENY",
     # pages of other sites may not embed an answer; those of configured origins ask by CORS
@@ -37,7 +38,7 @@ _ROUTES = {
     "/readyz": "health",
     "/metrics": "metrics",
 }
-_FAMILIES = ("models", "files", "sessions", "agents", "usage", "credentials")
+_FAMILIES = ("models", "files", "sessions", "agents", "usage", "credentials", "oauth")
 
 PAGES: web.AppKey[bool] = web.AppKey("pages", bool)
 """Whether an application answers to web pages of the configured origins."""
@@ -50,7 +51,8 @@ async def finish_headers(request: web.Request, response: web.StreamResponse) -> 
     if anthropic_errors.speaks(request.path):
         response.headers["Request-Id"] = _request_id.get()
     for name, value in _HEADERS.items():
-        response.headers[name] = value
+        if name != _CSP or name not in response.headers:  # a page says by itself what it may
+            response.headers[name] = value
     response.headers["X-Request-Id"] = _request_id.get()
     if request.secure:
         response.headers["Strict-Transport-Security"] = _OVER_TLS

@@ -20,6 +20,7 @@ from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
+from core.hub.connecting import ConnectApi, Connector
 from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
 from core.hub.files import Files
@@ -73,6 +74,7 @@ class HubParts:
     metrics: Metrics
     administration: Administration
     credentials: Keeper
+    connector: Connector
     accounts: Accounts
     login_failed: Callable[[str, str], None]
     insight: Insight
@@ -232,6 +234,7 @@ class HubServer:
         app.add_routes(self._live.routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
+        app.add_routes(ConnectApi(parts.connector, self._user).routes())
         app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
