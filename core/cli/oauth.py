@@ -51,6 +51,19 @@ def add(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def set_secret(arguments: argparse.Namespace) -> int:
+    """Keep a client's secret in the place of the one before."""
+    config = configured(arguments)
+    if arguments.name not in config.oauth:
+        raise CommandFailed(f"there is no OAuth provider {arguments.name} in the configuration")
+    _keep_secret(connect_admin(config), f"oauth:{arguments.name}")
+    if arguments.json:
+        print_json({"ok": True, "name": arguments.name})
+    else:
+        print(f"The secret of {arguments.name} is kept.")
+    return 0
+
+
 def list_all(arguments: argparse.Namespace) -> int:
     """List the OAuth providers; of secrets only whether there is one."""
     config = configured(arguments)

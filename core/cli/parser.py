@@ -288,6 +288,8 @@ def _add_oauth(commands: Any) -> None:
     add.add_argument("--client-auth", choices=("basic", "body"), help="how the secret is sent")
     add.add_argument("--no-secret", action="store_true", help="a public client: it has none")
     _command(oauth, "list", "oauth:list_all", "list the OAuth providers, never their secrets")
+    secret = _command(oauth, "secret", "oauth:set_secret", "set a client's secret anew; it counts at once")
+    secret.add_argument("name")
     remove = _command(oauth, "remove", "oauth:remove", "remove an OAuth provider and its client's secret")
     remove.add_argument("name")
 
