@@ -32,6 +32,7 @@ from actors.user import UserActor
 from core.accounts import CoreAccounts
 from core.administration import CoreAdministration
 from core.audited import AuditedAdministration, CoreAuditor
+from core.audited_credentials import AuditedConnector, AuditedKeeper
 from core.config import Config
 from core.credentials import ConnectDesk, CredentialDesk
 from core.egress.process import harden, read_config
@@ -140,8 +141,9 @@ class Core:
                 administration=AuditedAdministration(self._administration(), self._auditor),
                 accounts=CoreAccounts(self._link, self._table, self._auditor),
                 login_failed=self._auditor.login_failed,
-                credentials=CredentialDesk(self._link),
-                connector=ConnectDesk(self._link),
+                credentials=AuditedKeeper(CredentialDesk(self._link), self._auditor),
+                connector=AuditedConnector(ConnectDesk(self._link), self._auditor),
+                reporter=self._auditor,
                 insight=self._insight(data_dir),
                 missing=self._missing,
                 admin=config.admin,

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from core.cli.acting import recorded
 from core.cli.admin import AdminClient, connect_admin
 from core.cli.config_edit import with_section, without_section
 from core.cli.credentials import ask_value, put_sealed
@@ -28,10 +29,11 @@ def add(arguments: argparse.Namespace) -> int:
     path, text = config_file(arguments)
     edited = with_section(text, str(path), "oauth", arguments.name, settings)
     wants_secret = settings.get("client_auth") != "none"
-    if wants_secret:
-        # first the secret: without a provider it is of no harm, a provider without its secret fails
-        _keep_secret(connect_admin(config), f"oauth:{arguments.name}")
-    replace_file(path, edited)
+    with recorded(config, "oauth_set", arguments.name):
+        if wants_secret:
+            # first the secret: without a provider it is of no harm, a provider without its secret fails
+            _keep_secret(connect_admin(config), f"oauth:{arguments.name}")
+        replace_file(path, edited)
     redirect = config.hub.public_url.rstrip("/") + CALLBACK.format(provider=arguments.name)
     if arguments.json:
         print_json({
@@ -93,15 +95,10 @@ def remove(arguments: argparse.Namespace) -> int:
     edited = without_section(text, str(path), "oauth", arguments.name)
     name = f"oauth:{arguments.name}"
     had_secret = False
-    if config.oauth[arguments.name].client_auth != "none":
-        try:
-            client = connect_admin(config)
-            had_secret = name in _names(client)
-            if had_secret:
-                client.call("DELETE", f"/v1/credentials/{quote(name, safe='')}")
-        except CommandFailed as error:
-            raise _told_why(error) from None
-    replace_file(path, edited)
+    with recorded(config, "oauth_removed", arguments.name):
+        if config.oauth[arguments.name].client_auth != "none":
+            had_secret = _forget_secret(connect_admin(config), name)
+        replace_file(path, edited)
     if arguments.json:
         print_json({"ok": True, "name": arguments.name, "config": str(path), "secret": had_secret})
     else:
@@ -134,6 +131,17 @@ def _keep_secret(client: AdminClient, name: str) -> None:
         put_sealed(client, name, ask_value(name), {})
     except CommandFailed as error:
         raise _told_why(error) from None
+
+
+def _forget_secret(client: AdminClient, name: str) -> bool:
+    """Whether there was one."""
+    try:
+        if name not in _names(client):
+            return False
+        client.call("DELETE", f"/v1/credentials/{quote(name, safe='')}")
+    except CommandFailed as error:
+        raise _told_why(error) from None
+    return True
 
 
 def _told_why(error: CommandFailed) -> CommandFailed:

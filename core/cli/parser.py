@@ -319,9 +319,19 @@ def _add_audit(commands: Any) -> None:
     show.add_argument("--since", default="", metavar="TIME", help="2026-12-31 or 2026-12-31T08:00Z")
     show.add_argument("--until", default="", metavar="TIME", help="the same")
     show.add_argument("--limit", default="100", metavar="N", help="at most so many lines (default: 100)")
-    _command(
+    verify = _command(
         audit, "verify", "audit:verify", "find lines that were changed, moved, removed or cut off"
     )  # fmt: skip
+    verify.add_argument(
+        "path", nargs="?", metavar="PATH",
+        help="a copy of DATA, of _keys, of the log, or a file of it (default: a running server's)",
+    )  # fmt: skip
+    verify.add_argument("--key", metavar="PATH", help="its key, as `certosa audit key` wrote it")
+    key = _command(audit, "key", "audit:write_key", "write the log's key to a new file, to check copies with")
+    key.add_argument("file", metavar="FILE")
+    for one in (verify, key):
+        one.add_argument("--vault", metavar="PATH", help="vault.db of the same server")
+        one.add_argument("--master-key", metavar="PATH", help="its master key (default: beside vault.db)")
 
 
 def _add_configuration(commands: Any) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from core.cli.acting import recorded
 from core.cli.admin import AdminClient, connect_admin
 from core.cli.config_edit import with_section, without_section
 from core.cli.failure import FAILED, USAGE, CommandFailed
@@ -29,10 +30,12 @@ def add(arguments: argparse.Namespace) -> int:
     settings, wants_key = _settings(arguments)
     path, text = config_file(arguments)
     edited = with_section(text, str(path), "providers", arguments.name, settings)
-    if wants_key:
-        # first the key: without a provider it is of no harm, a provider without its key fails
-        set_key(config, arguments.name, _ask_key(arguments.name))
-    replace_file(path, edited)
+    key = _ask_key(arguments.name) if wants_key else None
+    with recorded(config, "provider_set", arguments.name):
+        if key is not None:
+            # first the key: without a provider it is of no harm, a provider without its key fails
+            set_key(config, arguments.name, key)
+        replace_file(path, edited)
     if arguments.json:
         print_json({"ok": True, "name": arguments.name, "config": str(path), "key": wants_key})
         return 0
@@ -91,8 +94,10 @@ def remove(arguments: argparse.Namespace) -> int:
     """Take a provider out of the configuration, and its key out of the key file."""
     config = configured(arguments)
     path, text = config_file(arguments)
-    replace_file(path, without_section(text, str(path), "providers", arguments.name))
-    had_key = remove_key(config, arguments.name)
+    edited = without_section(text, str(path), "providers", arguments.name)
+    with recorded(config, "provider_removed", arguments.name):
+        replace_file(path, edited)
+        had_key = remove_key(config, arguments.name)
     if arguments.json:
         print_json({"ok": True, "name": arguments.name, "config": str(path), "key": had_key})
     else:

@@ -7,6 +7,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from core.acting import REQUEST as _request_id
+from core.acting import WHO
 from core.hub import anthropic_errors
 from core.hub.access import ACCESS
 from core.hub.admin import AdministrationError, from_administration
@@ -67,6 +68,7 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         request_id = f"req_{secrets.token_hex(12)}"
         _request_id.set(request_id)
+        WHO.set("")  # requests of one connection share a context
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             response = _preflight(request) or await _answer(request, handler)
         route = "admin" if admin else _route(request)

@@ -11,8 +11,10 @@ import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from core.acting import WHO
 from core.config import AccessSection, AdminSection, HubSection, LiveSection
 from core.hub.access import ACCESS, Access
+from core.hub.acts import ActsApi, Reporter
 from core.hub.admin import AdminApi, Administration
 from core.hub.admin_access import guard_admin, guard_socket
 from core.hub.admission import Admission
@@ -75,6 +77,7 @@ class HubParts:
     administration: Administration
     credentials: Keeper
     connector: Connector
+    reporter: Reporter
     accounts: Accounts
     login_failed: Callable[[str, str], None]
     insight: Insight
@@ -241,7 +244,9 @@ class HubServer:
         return app
 
     async def _user(self, request: web.Request) -> str:
-        return (await authenticate(request, self._parts.verifier)).user
+        user = (await authenticate(request, self._parts.verifier)).user
+        WHO.set(f"user:{user}")  # for the audit log
+        return user
 
     def _admin_app(self) -> web.Application:
         parts = self._parts
@@ -260,6 +265,7 @@ class HubServer:
         app.add_routes(AdminApi(self._parts.administration, self._parts.insight).routes("/v1"))
         app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
         app.add_routes(KeyApi(self._parts.credentials).routes())
+        app.add_routes(ActsApi(self._parts.reporter).routes())
         app.add_routes(AccountsApi(self._parts.accounts).routes("/v1"))
         return app
 

@@ -175,6 +175,19 @@ class FakeConnector:
         return (OAuthInfo("acme", ("browser",), ("api.acme.example",), ("read",), True),)
 
 
+class FakeReporter:
+    """Implements core.hub.acts.Reporter: keeps what it is told, or says why not."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str, str]] = []
+        self.refusal = ""
+
+    async def report(self, kind: str, outcome: str, on: str, detail: str) -> None:
+        if self.refusal:
+            raise AdministrationError("unavailable", self.refusal)
+        self.told.append((kind, outcome, on, detail))
+
+
 class FakeInsight:
     """Implements core.hub.Insight: says which question was asked."""
 
@@ -229,6 +242,7 @@ class HubProcess:
         self.administration = FakeAdministration()
         self.credentials = FakeKeeper()
         self.connector = FakeConnector()
+        self.reporter = FakeReporter()
         self.accounts = FakeAccounts()
         self.failed_logins: list[tuple[str, str]] = []
         self.missing: list[str] = []
@@ -299,6 +313,7 @@ class HubProcess:
             administration=self.administration,
             credentials=self.credentials,
             connector=self.connector,
+            reporter=self.reporter,
             accounts=self.accounts,
             login_failed=lambda address, token_id: self.failed_logins.append((address, token_id)),
             insight=FakeInsight(),

@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +142,31 @@ def test_an_account_is_connected_by_a_code_while_the_command_waits(
     finally:
         waiting.kill()
         waiting.communicate()
+
+
+def test_what_was_done_is_in_the_audit_log_and_a_copy_of_it_is_whole(
+    server: RealServer, dora: Person, tmp_path: Path
+) -> None:
+    certosa(server, "credential connect notes --with acme --device --no-wait", person=dora)
+    certosa(server, "provider add ollama")
+    certosa(server, "provider remove ollama")
+    secret = tmp_path / "passphrase"
+    secret.write_text("a passphrase of many words")
+    secret.chmod(0o600)
+    certosa(server, f"backup {tmp_path / 'backup'} --passphrase-file {secret}")
+    lines = server.admin.call("GET", "/v1/audit?limit=500")["lines"]
+    said = {(line["by"], line["kind"], line["outcome"], line["who"], line["on"]) for line in lines}
+    uid = f"uid:{os.geteuid()}"
+    for outcome in ("asked", "done"):
+        assert ("core", "credential_changed", outcome, "user:dora", "notes") in said
+        assert ("core", "provider_set", outcome, uid, "ollama") in said
+        assert ("core", "provider_removed", outcome, uid, "ollama") in said
+        assert ("core", "backup_made", outcome, uid, str(tmp_path / "backup")) in said
+    shutil.copytree(server.data_dir / "_keys" / "audit", tmp_path / "log")
+    vault = server.data_dir / "_keys" / "vault.db"
+    found = json.loads(certosa(server, f"audit verify {tmp_path / 'log'} --vault {vault} --json"))
+    assert (found["ok"], found["faults"]) == (True, [])
+    assert found["lines"] >= len(lines)
 
 
 def test_a_reload_adds_a_provider(server: RealServer, dora: Person, auth: FakeAuthServer) -> None:
