@@ -46,7 +46,7 @@ class ActsApi:
     async def report(self, request: web.Request) -> web.Response:
         """Have an act recorded."""
         try:
-            body = msgspec.json.decode(await read_body(request), type=ActBody)
+            body = msgspec.json.decode(await read_body(request, None), type=ActBody)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
         await self._reporter.report(body.kind, body.outcome, body.on, body.detail)

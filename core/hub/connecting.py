@@ -5,6 +5,7 @@ its query, which is random, its user's, and good once. It says whose credential 
 so that a link which somebody else sent is not followed to its end unseen (RFC 8628, 5.4).
 """
 
+from collections.abc import Awaitable, Callable
 from html import escape
 from typing import Annotated, Protocol
 
@@ -14,9 +15,9 @@ from aiohttp import web
 from core.egress.oauth_messages import ConnectBegun, ConnectSeen, ConnectTold, Flow, OAuthInfo
 from core.hub.admin import AdministrationError
 from core.hub.chat import read_body
-from core.hub.credentials import OwnerOf
 from core.hub.errors import HubError, invalid
 from core.oauth.section import CALLBACK
+from core.vault.handle import UserHandle
 
 _MAX_STATE, _MAX_CODE, _MAX_ERROR = 256, 8_192, 128
 _CSP = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
@@ -71,7 +72,7 @@ class ConnectApi:
         owner: whose a request is about; HubError where it may not.
     """
 
-    def __init__(self, connector: Connector, owner: OwnerOf) -> None:
+    def __init__(self, connector: Connector, owner: Callable[[web.Request], Awaitable[UserHandle]]) -> None:
         self._connector = connector
         self._owner = owner
 
@@ -89,10 +90,10 @@ class ConnectApi:
         """Begin to connect a credential: where its owner is to go."""
         owner = await self._owner(request)
         try:
-            body = msgspec.json.decode(await read_body(request), type=ConnectBody)
+            body = msgspec.json.decode(await read_body(request, owner), type=ConnectBody)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
-        begun = await self._connector.begin(owner, request.match_info["name"], body)
+        begun = await self._connector.begin(owner.user, request.match_info["name"], body)
         return _json(
             {
                 "object": "credential.connect", "name": request.match_info["name"], "flow": begun.flow,
@@ -104,7 +105,7 @@ class ConnectApi:
     async def told(self, request: web.Request) -> web.Response:
         """How far connecting a credential is."""
         owner, name = await self._owner(request), request.match_info["name"]
-        told = await self._connector.told(owner, name)
+        told = await self._connector.told(owner.user, name)
         return _json({
             "object": "credential.connect", "name": name, "with": told.provider, "status": told.status,
             "message": told.message,
@@ -112,7 +113,7 @@ class ConnectApi:
 
     async def providers(self, request: web.Request) -> web.Response:
         """What the user may connect with."""
-        found = await self._connector.providers(await self._owner(request))
+        found = await self._connector.providers((await self._owner(request)).user)
         return _json({"object": "list", "data": [msgspec.to_builtins(one) for one in found]})
 
     async def come_back(self, request: web.Request) -> web.Response:

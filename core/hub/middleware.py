@@ -15,7 +15,7 @@ from core.hub.errors import CLIENT_CLOSED, HubError
 from core.metrics import Metrics
 
 _CSP = "Content-Security-Policy"
-_HEADERS = {
+HEADERS = {
     "Server": "certosa",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -51,7 +51,7 @@ async def finish_headers(request: web.Request, response: web.StreamResponse) -> 
     """Signal ``on_response_prepare``: the headers that every answer has."""
     if anthropic_errors.speaks(request.path):
         response.headers["Request-Id"] = _request_id.get()
-    for name, value in _HEADERS.items():
+    for name, value in HEADERS.items():
         if name != _CSP or name not in response.headers:  # a page says by itself what it may
             response.headers[name] = value
     response.headers["X-Request-Id"] = _request_id.get()
