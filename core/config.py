@@ -75,7 +75,7 @@ class HubSection(_Section, frozen=True):
     tls_certificate: Annotated[str, Meta(description="PEM, with its chain; with tls_key: HTTPS here")] = ""
     tls_key: Annotated[str, Meta(description="its key, PEM, not encrypted, readable by no others")] = ""
     max_connections: Annotated[
-        int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
+        int, Meta(ge=16, le=100_000, description="connections at once; for more, idle ones are closed")
     ] = 4_096
     max_turns: Annotated[
         int,

@@ -1,6 +1,8 @@
 """What every answer has: an id, plain headers, an error's shape, and a count."""
 
+import asyncio
 import secrets
+from contextlib import AbstractContextManager, nullcontext
 
 import structlog
 from aiohttp import web
@@ -11,20 +13,12 @@ from core.acting import WHO
 from core.hub import anthropic_errors
 from core.hub.access import ACCESS
 from core.hub.admin import AdministrationError, from_administration
+from core.hub.connection import Connection
 from core.hub.errors import CLIENT_CLOSED, HubError
+from core.hub.headers import HEADERS
 from core.metrics import Metrics
 
 _CSP = "Content-Security-Policy"
-HEADERS = {
-    "Server": "certosa",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    _CSP: "default-src 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-    "X-Frame-Options": "DENY",
-    # pages of other sites may not embed an answer; those of configured origins ask by CORS
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 _OVER_TLS = "max-age=31536000"  # a year, RFC 6797
 _HTTP_ERRORS = {
     404: ("there is nothing at this address", "unknown_url"),
@@ -69,13 +63,20 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
         request_id = f"req_{secrets.token_hex(12)}"
         _request_id.set(request_id)
         WHO.set("")  # requests of one connection share a context
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with structlog.contextvars.bound_contextvars(request_id=request_id), _busy(request):
             response = _preflight(request) or await _answer(request, handler)
         route = "admin" if admin else _route(request)
         metrics.http_answered(route, response.status)
         return response
 
     return middleware
+
+
+def _busy(request: web.Request) -> AbstractContextManager[None]:
+    connection = request.protocol
+    if not isinstance(connection, Connection):
+        return nullcontext()
+    return connection.place.answering(asyncio.get_running_loop().time)
 
 
 def _preflight(request: web.Request) -> web.Response | None:
