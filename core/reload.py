@@ -22,6 +22,7 @@ LIVE = (
     "hub.max_turns",
     "hub.max_turns_per_user",
     "hub.min_free_bytes",
+    "hub.public_url",
     "access",
     "jail.start_timeout_s",
     *(f"jail.{name}" for name in LIMITS),
@@ -31,6 +32,7 @@ LIVE = (
     "usage.soft",
     "usage.hard",
     "providers",
+    "oauth",
     "verbs",
 )
 """What counts at once. Certificates and keys too, where the listener speaks TLS before and after."""

@@ -12,6 +12,7 @@ from core.egress.account_messages import AccountAnswer, AccountQuestion
 from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
 from core.egress.message_base import LinkMessage as _Message
 from core.egress.message_base import SecretLinkMessage as _Secretive
+from core.egress.oauth_messages import OAuthAnswer, OAuthQuestion
 from core.ledger.metering import Dimension, Level
 from jail.wire.schema import ChatCall, ChatDelta, ChatEnd, Failure, Message, Sampling, ToolSpec
 
@@ -137,6 +138,7 @@ ToEgress = (
     | AccountQuestion
     | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
     | CredentialQuestion
+    | OAuthQuestion
 )  # fmt: skip
 
 
@@ -254,5 +256,5 @@ class ChatFailed(_Message, frozen=True):
 FromEgress = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
     | ProvidersListed | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
-    | AccountAnswer | CredentialAnswer
+    | AccountAnswer | CredentialAnswer | OAuthAnswer
 )  # fmt: skip
