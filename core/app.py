@@ -239,6 +239,7 @@ class Core:
         jail = self._config.jail
         services = {
             "provider.chat": self._link,
+            **dict.fromkeys(("http.fetch", "http.body"), self._link.fetches),
             **dict.fromkeys(("session.load", "session.append", "step.begin", "step.end"), self._sessions),
         }
         return UserActor.start(

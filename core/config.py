@@ -190,11 +190,11 @@ class EgressSection(_Section, frozen=True):
         Meta(max_length=1_000, description="[[egress.ceiling]]: what users' own rules may allow at most"),
     ] = ()
     connect_s: Seconds = 10.0
-    first_byte_s: Annotated[Seconds, Meta(description="until the answer's headers are there (in seconds)")] = 30.0
+    first_byte_s: Annotated[Seconds, Meta(description="until the answer's headers came (in seconds)")] = 30.0
     idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 30.0
     total_s: Annotated[Seconds, Meta(description="one request with its redirects (in seconds)")] = 300.0
     max_redirects: Annotated[int, Meta(ge=0, le=20)] = 5
-    max_header_bytes: Annotated[Bytes, Meta(description="all headers, of a request and of an answer")] = 64 << 10
+    max_header_bytes: Annotated[Bytes, Meta(description="all headers of a request or an answer")] = 64 << 10
     max_request_bytes: Annotated[Bytes, Meta(description="a request's body")] = 64 << 20
     max_answer_bytes: Annotated[Bytes, Meta(description="an answer's body, decompressed")] = 256 << 20
     max_ratio: Annotated[
@@ -433,6 +433,14 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             f"{source}{where}: agent.provider: no provider {config.agent.provider!r};"
             f" add a section [providers.{config.agent.provider}]"
         )
+    for key in ("allow", "ceiling"):
+        for rule in getattr(config.egress, key):
+            for text_ in rule.networks:
+                try:
+                    ipaddress.ip_network(text_)
+                except ValueError as error:
+                    where = _line(text, ("egress", key, "networks"))
+                    raise ConfigError(f"{source}{where}: egress.{key}.networks: {error}") from None
     if config.vault.master_key and not Path(config.vault.master_key).is_absolute():
         where = _line(text, ("vault", "master_key"))
         raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")

@@ -16,6 +16,7 @@ from actors.base import Actor, Ref, tell
 from actors.edge import Channel, Edge
 from actors.observer import Observer
 from actors.service import RequestKey, VerbRequest
+from core.egress.fetch_messages import FetchDone, FetchFailed, FetchItem, FetchTaken
 from core.egress.messages import (
     AdminVerified,
     ChatCancel,
@@ -33,6 +34,7 @@ from core.egress.messages import (
     VerifyToken,
 )
 from core.errors import CoreError, LinkError
+from core.fetch_link import FetchLink
 from core.gathering import Gatherings, wanted_files
 from core.hub.jail_call import JailCalls
 from core.link import LinkReader, encode_message
@@ -95,6 +97,7 @@ class EgressLink:
         self._streams: dict[int, VerbRequest] = {}
         self._by_key: dict[RequestKey, int] = {}
         self._questions: dict[int, Callable[[Any], None]] = {}
+        self.fetches = FetchLink(lambda: next(self._ids), self._send)
 
     @property
     def up(self) -> bool:
@@ -234,6 +237,7 @@ class EgressLink:
             questions, self._questions = self._questions, {}
             self._by_key.clear()
         self._gatherings.end_all()
+        self.fetches.lose()
         for request in streams.values():
             request.reply.fail("unavailable", _LOST, _RETRY_AFTER_S)
         for settle in questions.values():
@@ -255,6 +259,8 @@ class EgressLink:
                         request.reply.done(end)
                 case ChatFailed(stream_id, failure):
                     self._fail(stream_id, failure)
+                case FetchItem() | FetchDone() | FetchTaken() | FetchFailed():
+                    self.fetches.deliver(message)
                 case _:
                     with self._lock:
                         settle = self._questions.get(message.id)

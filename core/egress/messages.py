@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
+from core.egress.fetch_messages import FetchAnswer, FetchQuestion
 from core.egress.message_base import LinkMessage as _Message
 from core.egress.message_base import SecretLinkMessage as _Secretive
 from jail.wire.schema import ChatCall, ChatDelta, ChatEnd, Failure, Message, Sampling, ToolSpec
@@ -133,7 +134,7 @@ ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
     | NewAdminToken | ListAdminTokens | VerifyAdminToken
     | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
-    | CredentialQuestion
+    | CredentialQuestion | FetchQuestion
 )  # fmt: skip
 
 
@@ -241,5 +242,5 @@ class ChatFailed(_Message, frozen=True):
 FromEgress = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
     | ProvidersListed | ChatFileTaken | ChatItem | ChatDone | ChatFailed
-    | CredentialAnswer
+    | CredentialAnswer | FetchAnswer
 )  # fmt: skip

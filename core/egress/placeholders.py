@@ -95,7 +95,7 @@ class BodyGuard:
 def _names(text: str) -> list[str]:
     names = _FOUND.findall(text)
     if len(_BEGUN.findall(unquote(text))) != len(names):
-        raise PlaceholderError("a placeholder is written {{credential:NAME}}, without spaces or encoding in it")
+        raise PlaceholderError("a placeholder is written {{credential:NAME}}, with nothing else in it")
     return names
 
 
@@ -106,8 +106,8 @@ def _refuse(text: str, where: str) -> None:
 
 def _misplaced(where: str) -> PlaceholderError:
     return PlaceholderError(
-        f"a credential's placeholder stands in {where}: it may stand in a header's or a query parameter's value,"
-        " as the credential says"
+        f"a credential's placeholder stands in {where}: it may stand in a header's value or a query"
+        " parameter's, as the credential says"
     )
 
 
@@ -124,12 +124,14 @@ def _fill_header(name: str, value: str, credentials: Sequence[Credential]) -> st
     for credential in credentials:
         terms = credential.terms
         if terms.place == "query" or terms.parameter.lower() != name.lower():
-            raise PlaceholderError(f"the credential {credential.name} does not go into the header {name[:64]}")
+            raise PlaceholderError(
+                f"the credential {credential.name} does not go into the header {name[:64]}"
+            )
         mark = f"{{{{credential:{credential.name}}}}}"
         if terms.place == "basic":
             if value.strip() != f"Basic {mark}":
                 raise PlaceholderError(
-                    f"the credential {credential.name} goes into `Authorization: Basic {mark}`, and nothing else"
+                    f"the credential {credential.name} goes into `Authorization: Basic {mark}` alone"
                 )
             return f"Basic {_basic(terms.username, credential.secret)}"
         value = value.replace(mark, credential.secret.reveal())
@@ -148,9 +150,13 @@ def _fill_query(target: Target, known: dict[str, Credential]) -> Target:
             parts.append(part.replace("{", "%7B").replace("}", "%7D"))
             continue
         terms = known[names[0]].terms
-        if terms.place != "query" or unquote(key) != terms.parameter or _FOUND.fullmatch(unquote(value)) is None:
+        if (
+            terms.place != "query"
+            or unquote(key) != terms.parameter
+            or _FOUND.fullmatch(unquote(value)) is None
+        ):
             raise PlaceholderError(
-                f"the credential {names[0]} does not go into this parameter of the query, or not beside other text"
+                f"the credential {names[0]} does not go into this query parameter, or has text beside it"
             )
         parts.append(f"{key}={quote(known[names[0]].secret.reveal(), safe='')}")
     return target._replace(query="&".join(parts))

@@ -12,7 +12,11 @@ import pykka
 import structlog
 
 from actors.base import tell
-from core.config import Config
+from core.config import Config, EgressRule
+from core.egress.dialing import resolve
+from core.egress.fetch import Outside
+from core.egress.fetch_messages import FetchQuestion
+from core.egress.fetches import Fetches
 from core.egress.keyfile import read_provider_keys
 from core.egress.link import Link
 from core.egress.messages import (
@@ -28,6 +32,7 @@ from core.egress.messages import (
     Refused,
     TryProvider,
 )
+from core.egress.policy import Policy
 from core.egress.process import read_config
 from core.egress.provider_keys import ProviderKeys
 from core.egress.registry import Registry, make_providers
@@ -70,6 +75,7 @@ class Egress:
         self._closing: set[asyncio.Task[None]] = set()
         self.link = Link(self._received, self._opened)
         self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
+        self._fetches = Fetches(self._outside(config), self.link.send)
         self._questions = 0
 
     async def serve(self, core: socket.socket) -> LinkError | None:
@@ -125,7 +131,11 @@ class Egress:
         else:
             self._streams.use(self._registry.chat, self._striker, _limits(config))
         self._config = config
+        self._fetches.use(self._outside(config))
         _log.info("config_used")
+
+    def _outside(self, config: Config) -> Outside:
+        return Outside(config.egress, Policy(config.egress), self._access.open, _no_rules, resolve)
 
     def _make_providers(self, config: Config, keys: Mapping[str, Secret]) -> Registry:
         found = ProviderKeys(self._access.open, keys, self._striker)
@@ -141,6 +151,7 @@ class Egress:
 
     async def _close(self) -> None:
         await self._streams.close()
+        await self._fetches.close()
         for task in self._trials:
             task.cancel()
         if self._trials:
@@ -170,6 +181,8 @@ class Egress:
             self._try(message)
         elif isinstance(message, ListProviders):
             self.link.send(ProvidersListed(message.id, self._states()))
+        elif isinstance(message, FetchQuestion):
+            self._fetches.take(message)
         elif isinstance(message, Ping):
             self.link.send(Ok(message.id))
         else:
@@ -213,6 +226,7 @@ class Egress:
 
     def _opened(self, is_open: bool) -> None:
         self._streams.set_open(is_open)
+        self._fetches.set_open(is_open)
 
     def _on_vault_ended(self) -> None:
         """On the vault's thread; harmless when it is we who stopped it."""
@@ -236,3 +250,7 @@ async def _close_when_unused(registry: Registry, tasks: set["asyncio.Task[None]"
 def _settle(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def _no_rules(_user: str, _origin: str) -> tuple[EgressRule, ...]:
+    return ()

@@ -16,7 +16,7 @@ _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_UNSEEN = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
+_UNSEEN = re.compile(r"[\x00-\x20\x7f-\x9f\ud800-\udfff\\]")
 _SAFE = "/!$&'()*+,;=:@%-._~?"
 _AMBIGUOUS = re.compile(r"%(?:2f|5c|00)|//", re.IGNORECASE)
 _PORTS = {"http": 80, "https": 443}
