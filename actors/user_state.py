@@ -74,6 +74,10 @@ _LOG_LINES = 50
 _APPEND_BYTES = 16 << 20
 _STEPS = 20_000
 _MAX_CALLS = 16
+_FETCHES = 1_000
+_FETCHES_AT_ONCE = 4
+# what core itself ends when a turn is cancelled, whatever the worker does
+_OUTSIDE = frozenset(("provider.chat", "http.fetch", "http.body"))
 
 Phase = Literal["cold", "starting", "ready", "draining", "ending"]
 
@@ -94,6 +98,7 @@ class _Turn:
     output_tokens: int = 0
     steps: int = 0
     log_lines: int = 0
+    fetches: int = 0
     append_bytes: int = 0
     accepted: int = 0  # events accepted and not yet granted again
 
@@ -399,6 +404,11 @@ class UserState:
                     return Failure("limit", f"more than {limits.rounds} rounds in a turn")
                 if turn.output_tokens >= limits.output_tokens:
                     return Failure("limit", f"more than {limits.output_tokens} tokens in a turn")
+            case "http.fetch" | "http.body":
+                if turn.verdict is not None:
+                    return Failure("cancelled", turn.verdict.message)
+                if verb == "http.fetch":
+                    return self._fetch_refusal(turn)
             case "step.begin" | "step.end":
                 if verb == "step.begin" and turn.verdict is not None:
                     return Failure("cancelled", turn.verdict.message)
@@ -414,6 +424,14 @@ class UserState:
                 turn.log_lines += 1
                 if turn.log_lines > _LOG_LINES:
                     return Failure("limit", f"more than {_LOG_LINES} log lines in a turn")
+        return None
+
+    def _fetch_refusal(self, turn: _Turn) -> Failure | None:
+        turn.fetches += 1
+        if turn.fetches > _FETCHES:
+            return Failure("limit", f"more than {_FETCHES} fetches in a turn")
+        if sum(o.turn is turn and o.verb == "http.fetch" for o in self._open.values()) >= _FETCHES_AT_ONCE:
+            return Failure("limit", f"more than {_FETCHES_AT_ONCE} fetches at once in a turn")
         return None
 
     # -- lives ----------------------------------------------------------------------------------------
@@ -532,11 +550,9 @@ class UserState:
         elif turn.verdict is None:
             turn.verdict = verdict
             turn.deadline_s = now_s + _CANCEL_S
-            for request_id in [
-                i for i, o in self._open.items() if o.turn is turn and o.verb == "provider.chat"
-            ]:
-                del self._open[request_id]
-                self._out.append(Cancel(self.life, request_id, "provider.chat"))
+            for request_id in [i for i, o in self._open.items() if o.turn is turn and o.verb in _OUTSIDE]:
+                verb = self._open.pop(request_id).verb
+                self._out.append(Cancel(self.life, request_id, verb))
                 self._refuse(request_id, "cancelled", verdict.message)
             self._send(self._link.cancel(turn.request))
 

@@ -265,6 +265,7 @@ class Core:
     def _start_user(self, name: str, user: str, parent: Ref, observer: Observer) -> Ref:
         services = {
             "provider.chat": self._link,
+            **dict.fromkeys(("http.fetch", "http.body"), self._link.fetches),
             **dict.fromkeys(("session.load", "session.append", "step.begin", "step.end"), self._sessions),
         }
         return UserActor.start(

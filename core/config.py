@@ -166,6 +166,78 @@ class JailSection(_Section, frozen=True):
     tmp_bytes: Annotated[Bytes, Meta(description="a jail's /tmp and /dev/shm, each")] = 64 << 20
 
 
+Methods = Annotated[
+    tuple[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], ...], Meta(max_length=7)
+]
+
+
+RuleOrigin = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?:agent|skill:[a-z0-9][a-z0-9_-]{0,63})\Z",
+        description="whose requests: agent (with the user's own skills), or skill:NAME of an installed one",
+    ),
+]
+
+
+class EgressRule(_Section, frozen=True):
+    """What a request may be: all of these together."""
+
+    host: Annotated[
+        str,
+        Meta(
+            pattern=r"^(?:\*|(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]{0,250}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\])\Z",
+            description="in lower case; *.example.com is every host below example.com, * every host",
+        ),
+    ]
+    origin: RuleOrigin = "agent"
+    scheme: Literal["https", "http"] = "https"
+    port: Annotated[Port, Meta(description="0: the scheme's own")] = 0
+    methods: Methods = ("GET", "HEAD")
+    path: Annotated[
+        str,
+        Meta(
+            pattern=r"^/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,1023}\Z",
+            description="the path itself, or whatever is below it",
+        ),
+    ] = "/"
+
+
+class OpenRule(EgressRule, frozen=True):
+    """A rule of the operator's."""
+
+    users: Annotated[tuple[UserName, ...] | None, Meta(description="whose; left out: everybody's")] = None
+    networks: Annotated[
+        tuple[str, ...],
+        Meta(max_length=64, description="private networks, as 10.1.0.0/16, that it may lead to as well"),
+    ] = ()
+
+
+class EgressSection(_Section, frozen=True):
+    """[egress]: what agents may ask for outside, by http_fetch. Nothing unless a rule says so."""
+
+    allow: Annotated[
+        tuple[OpenRule, ...], Meta(max_length=1_000, description="[[egress.allow]]: what users may do")
+    ] = ()
+    ceiling: Annotated[
+        tuple[OpenRule, ...],
+        Meta(max_length=1_000, description="[[egress.ceiling]]: what users' own rules may allow at most"),
+    ] = ()
+    connect_s: Seconds = 10.0
+    first_byte_s: Annotated[Seconds, Meta(description="until the answer's headers came (in seconds)")] = 30.0
+    idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 30.0
+    total_s: Annotated[Seconds, Meta(description="one request with its redirects (in seconds)")] = 300.0
+    max_redirects: Annotated[int, Meta(ge=0, le=20)] = 5
+    max_header_bytes: Annotated[Bytes, Meta(description="all headers of a request or an answer")] = 64 << 10
+    max_request_bytes: Annotated[Bytes, Meta(description="a request's body")] = 64 << 20
+    max_answer_bytes: Annotated[Bytes, Meta(description="an answer's body, decompressed")] = 256 << 20
+    max_ratio: Annotated[
+        int, Meta(ge=1, le=10_000, description="decompressed to compressed, past the first megabyte")
+    ] = 100
+    max_fetches: Annotated[int, Meta(ge=1, le=10_000, description="at once; more are refused")] = 200
+    max_fetches_per_user: Annotated[int, Meta(ge=1, le=1_000, description="at once; more are refused")] = 16
+
+
 class VaultSection(_Section, frozen=True):
     """[vault]"""
 
@@ -291,7 +363,7 @@ class AgentSection(_Section, frozen=True):
     )
     tools: tuple[Name, ...] = (
         "list_files", "read_file", "write_file", "edit_file", "search_files", "run_command",
-        "run_python",
+        "run_python", "http_fetch",
     )  # fmt: skip
     limits: Limits = Limits()
 
@@ -326,6 +398,7 @@ class Config(_Section, frozen=True):
     vault: VaultSection = VaultSection()
     usage: UsageSection = UsageSection()
     audit: AuditSection = AuditSection()
+    egress: EgressSection = EgressSection()
     providers: dict[Name, ProviderSection] = {}
     verbs: dict[str, VerbMode] = {}
 
@@ -457,6 +530,7 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             f"{source}{where}: agent.provider: no provider {config.agent.provider!r};"
             f" add a section [providers.{config.agent.provider}]"
         )
+    _check_egress(config, text, source)
     if config.vault.master_key and not Path(config.vault.master_key).is_absolute():
         where = _line(text, ("vault", "master_key"))
         raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
@@ -465,6 +539,27 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
+
+
+def _check_egress(config: Config, text: str, source: str) -> None:
+    for key, rules in (("allow", config.egress.allow), ("ceiling", config.egress.ceiling)):
+        for rule in rules:
+            if fault := path_fault(rule.path):
+                where = _line(text, ("egress", key, "path"))
+                raise ConfigError(f"{source}{where}: egress.{key}.path: {fault}")
+            for network in rule.networks:
+                try:
+                    ipaddress.ip_network(network)
+                except ValueError as error:
+                    where = _line(text, ("egress", key, "networks"))
+                    raise ConfigError(f"{source}{where}: egress.{key}.networks: {error}") from None
+
+
+def path_fault(path: str) -> str:
+    """Why a rule's path prefix could never fit a request, or ""."""
+    if {".", ".."} & set(path.split("/")) or "//" in path:
+        return f"{path!r} has . or .. or an empty part in it: no request that is sent has"
+    return ""
 
 
 def _check_listeners(config: Config, text: str, source: str) -> None:

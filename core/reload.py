@@ -27,6 +27,7 @@ LIVE = (
     "agent",
     "usage.soft",
     "usage.hard",
+    "egress",
     "providers",
     "verbs",
 )

@@ -10,10 +10,10 @@ import signal
 import sys
 import traceback
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jail.peer.children import Children
-from jail.peer.edge import Edge
+from jail.peer.edge import Edge, Request
 from jail.peer.errors import AskFailed
 from jail.peer.items import ItemQueue
 from jail.peer.port import Port
@@ -24,6 +24,7 @@ from jail.peer.turn import Turn
 from jail.wire.connection import Asked, Connection
 from jail.wire.errors import PeerFault
 from jail.wire.schema import (
+    Body,
     Done,
     Drain,
     Failure,
@@ -66,6 +67,20 @@ def run(listen_fd: int, home: str) -> int:
         return loop.run_until_complete(_Worker(loop, home).run(listen_fd))
     finally:
         loop.close()
+
+
+class _Outside(NamedTuple):
+    """One turn's way out (see jail.peer.tools.base.Outside)."""
+
+    turn: str
+    edge: Edge
+
+    async def ask(self, body: Body, timeout_s: float) -> Body:
+        answer: Body = await self.edge.ask(body, timeout_s)
+        return answer
+
+    async def stream(self, body: Body, silence_s: float) -> Request:
+        return await self.edge.stream(body, silence_s)
 
 
 class _Worker:
@@ -171,7 +186,7 @@ class _Worker:
             self._edge.error(request_id, "overloaded", f"{_MAX_TURNS} turns run already", 5)
             return
         items = ItemQueue(partial(self._edge.credit, request_id), partial(self._edge.item, request_id))
-        around = Surroundings(self._home, self._children)
+        around = Surroundings(self._home, self._children, outside=_Outside(start.turn, self._edge))
         tools = Toolbox(start.turn, start.agent, BUILT_IN, self._edge, around)
         turn = Turn(start, self._edge, items, tools)
         self._turns[request_id], self._queues[request_id] = turn, items

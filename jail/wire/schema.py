@@ -235,6 +235,63 @@ class LogLine(FromJail, frozen=True, tag="log"):
     detail: Annotated[str, Meta(max_length=500)] = ""
 
 
+FetchId = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
+Chunk = Annotated[bytes, Meta(max_length=262_144)]
+
+
+class Header(Body, frozen=True):
+    """One header of HTTP."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    value: Annotated[str, Meta(max_length=16_384)]
+
+
+class HttpFetch(FromJail, frozen=True, tag="http.fetch"):
+    """Make a request of a server outside. Items: HttpItem, the head first; reply: HttpEnd.
+
+    ``fetch`` names it, anew each time. With ``more`` the rest of the body follows as ``http.body``, each
+    once the one before was answered. A value ``{{credential:NAME}}`` is filled in outside the jail.
+    """
+
+    fetch: FetchId
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+    url: Annotated[str, Meta(min_length=1, max_length=8_192)]
+    headers: Annotated[tuple[Header, ...], Meta(max_length=64)] = ()
+    body: Chunk = b""
+    more: bool = False
+
+
+class HttpBody(FromJail, frozen=True, tag="http.body"):
+    """The next piece of a running fetch's body. Reply: Done, when there is room for another."""
+
+    fetch: FetchId
+    data: Chunk
+    last: bool
+
+
+class HttpHead(Body, frozen=True, tag="head"):
+    """How the answer begins, after redirects; ``url`` is where it came from, without its query."""
+
+    status: Annotated[int, Meta(ge=100, le=999)]
+    url: Annotated[str, Meta(max_length=16_384)]
+    headers: Annotated[tuple[Header, ...], Meta(max_length=256)] = ()
+
+
+class HttpData(Body, frozen=True, tag="data"):
+    """A piece of the answer's body, decompressed."""
+
+    data: Chunk
+
+
+HttpItem = HttpHead | HttpData
+
+
+class HttpEnd(Body, frozen=True):
+    """The answer is whole; ``body_bytes`` of it came."""
+
+    body_bytes: Count
+
+
 class ChatDelta(Body, frozen=True, tag="delta"):
     """A piece of the model's answer, or of its reasoning."""
 
@@ -288,7 +345,6 @@ class Ping(ToJail, frozen=True, tag="ping"):
 
 Mark = Annotated[str, Meta(pattern=r"^[0-9a-f-]{0,80}\Z")]
 """Differs whenever a file's content may; "" where nobody asked."""
-Chunk = Annotated[bytes, Meta(max_length=262_144)]
 UploadId = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 
 
@@ -438,6 +494,8 @@ FROM_JAIL = _by_tag(
     Verb(StepBegin, None, Done),
     Verb(StepEnd, None, Done),
     Verb(LogLine, None, Done),
+    Verb(HttpFetch, HttpItem, HttpEnd),
+    Verb(HttpBody, None, Done),
 )
 TO_JAIL = _by_tag(
     Verb(TurnStart, TurnItem, TurnEnd),
@@ -451,7 +509,7 @@ TO_JAIL = _by_tag(
 )
 # Verbs of the design that nobody serves yet: answered ``unavailable``, whatever they carry.
 RESERVED_FROM_JAIL = frozenset({
-    "http.fetch", "session.list", "credential.list", "task.add", "task.list", "task.cancel",
+    "session.list", "credential.list", "task.add", "task.list", "task.cancel",
     "watch.add", "watch.list", "watch.cancel", "watch.report", "doc.share", "doc.list",
     "doc.open", "agent.ask", "mcp.list", "mcp.call", "skill.call", "approval.ask",
 })  # fmt: skip
