@@ -36,6 +36,7 @@ from core.config import Config
 from core.credentials import CredentialDesk
 from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
+from core.egress_rules import RuleDesk
 from core.errors import ConfigError, CoreError
 from core.hub.actor import HubActor
 from core.hub.agents import Agents
@@ -141,6 +142,7 @@ class Core:
                 accounts=CoreAccounts(self._link, self._table, self._auditor),
                 login_failed=self._auditor.login_failed,
                 credentials=CredentialDesk(self._link),
+                egress=RuleDesk(self._link, self._table, self._auditor, lambda: self._config.egress),
                 insight=self._insight(data_dir),
                 missing=self._missing,
                 admin=config.admin,

@@ -12,6 +12,7 @@ CoreKind = Literal[
     "jail_evicted", "jail_ended", "pool_drained", "pool_opened",
     "provider_tested", "provider_set", "provider_removed", "config_reloaded", "limits_set", "backup_made",
     "credential_changed",  # asked for over the API; egress adds what came of it
+    "egress_rule_changed",  # by an administrator, for a user
     "jail_killed", "login_failed",
 ]  # fmt: skip
 """What core may report. Nothing else is taken from it: it cannot speak in egress's name."""

@@ -34,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_tokens(commands)
     _add_providers(commands)
     _add_credentials(commands)
+    _add_egress(commands)
     _add_pool(commands)
     _add_usage(commands)
     _add_audit(commands)
@@ -248,6 +249,23 @@ def _add_credentials(commands: Any) -> None:
     set_.add_argument("--username", metavar="NAME", help="basic authentication; the value is the password")
     key = _group(commands, "key", "look after the master key of a running server")
     _command(key, "rotate", "credentials:rotate_key", "make a new master key and wrap everything under it")
+
+
+def _add_egress(commands: Any) -> None:
+    egress = _group(commands, "egress", "say where agents may send requests; the token comes as for chat")
+    listed = _command(egress, "list", "egress:list_all", "list your rules, and the operator's for you")
+    allow = _command(egress, "allow", "egress:allow", "let your agent send requests to a host")
+    remove = _command(egress, "remove", "egress:remove", "remove a rule of yours")
+    for one in (listed, allow, remove):
+        one.add_argument("--user", metavar="NAME", help="as the operator: of this user; needs no token")
+        _add_account(one)
+    allow.add_argument("host", metavar="HOST", help="a name, an address, or *.example.com")
+    allow.add_argument("--port", type=int, default=0, help="the port (default: the scheme's)")
+    allow.add_argument("--http", action="store_true", help="over http, where everybody between can read it")
+    allow.add_argument("--methods", metavar="A,B", default="GET,HEAD", help="(default: %(default)s)")
+    allow.add_argument("--path", metavar="PREFIX", default="/", help="only below this path (default: /)")
+    allow.add_argument("--skill", metavar="NAME", help="for an installed skill instead of your agent")
+    remove.add_argument("rule", metavar="RULE", help="as `certosa egress list` shows it")
 
 
 def _add_usage(commands: Any) -> None:

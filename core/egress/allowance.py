@@ -51,7 +51,9 @@ class Allowance:
             # what came beyond the last portion was moved all the same
             used = left if at == len(self._portions) - 1 else min(left, portion.bytes)
             left -= used
-            self._meter.settle(portion.grant_id, Amount(portion.requests, bytes=used))
+            # a request that was refused before anything was sent is none
+            requests = portion.requests if self.moved else 0
+            self._meter.settle(portion.grant_id, Amount(requests, bytes=used))
         self._portions.clear()
 
     async def _reserve(self, requests: int, least: int, most: int) -> None:

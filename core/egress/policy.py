@@ -73,13 +73,13 @@ def _why(origin: str, method: str, target: Target, wanted: bool, below: bool) ->
         )
     if not below:
         return (
-            f"no rule lets {origin} send {asked}, and a rule of the user's own would not either: ask the"
-            f' operator for an [[egress.allow]] or [[egress.ceiling]] with host = "{_host(target)}"'
+            f"no rule lets the {origin} {asked}, and a rule of its user's could not: ask the operator for an"
+            f' [[egress.allow]] or [[egress.ceiling]] with host = "{_host(target)}"'
         )
     port = "" if target.port == (443 if target.scheme == "https" else 80) else f" --port {target.port}"
     http = " --http" if target.scheme == "http" else ""
     return (
-        f"no rule lets {origin} send {asked}: its user may add one with"
+        f"no rule lets the {origin} {asked}: its user may add one with"
         f" `certosa egress allow {_host(target)}{port}{http} --methods {method}`"
     )
 

@@ -22,6 +22,7 @@ from core.hub.cancel import Cancel
 from core.hub.chat import Chat
 from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
+from core.hub.egress import EgressApi, RuleKeeper, named_user
 from core.hub.files import Files
 from core.hub.http_log import http_logger
 from core.hub.insight import Insight
@@ -73,6 +74,7 @@ class HubParts:
     metrics: Metrics
     administration: Administration
     credentials: Keeper
+    egress: RuleKeeper
     accounts: Accounts
     login_failed: Callable[[str, str], None]
     insight: Insight
@@ -232,6 +234,7 @@ class HubServer:
         app.add_routes(self._live.routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
+        app.add_routes(EgressApi(parts.egress, self._user).routes("/v1"))
         app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
@@ -248,6 +251,7 @@ class HubServer:
         app.router.add_get("/metrics", self._metrics)
         app.add_routes(AdminApi(parts.administration, parts.insight).routes("/admin/v1"))
         app.add_routes(AccountsApi(parts.accounts).routes("/admin/v1"))
+        app.add_routes(EgressApi(parts.egress, named_user).routes("/admin/v1/users/{name}"))
         self._add_health(app)
         return app
 
@@ -258,6 +262,7 @@ class HubServer:
         app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
         app.add_routes(KeyApi(self._parts.credentials).routes())
         app.add_routes(AccountsApi(self._parts.accounts).routes("/v1"))
+        app.add_routes(EgressApi(self._parts.egress, named_user).routes("/v1/users/{name}"))
         return app
 
     def _app(self, max_body_bytes: int, admin: bool) -> web.Application:

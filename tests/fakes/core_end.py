@@ -29,6 +29,8 @@ from jail.wire.schema import (
     Drain,
     Failure,
     History,
+    HttpBody,
+    HttpFetch,
     LogLine,
     Message,
     Ping,
@@ -52,7 +54,7 @@ class Answer:
     """What the model says in one round; ``end`` None: it never comes to an end."""
 
     items: Sequence[Body] = ()
-    end: ChatEnd | Failure | None = _STOP
+    end: Body | None = _STOP
 
 
 @dataclass
@@ -76,7 +78,7 @@ class TurnLog:
 class _Chat:
     id: int
     items: list[Body]
-    end: ChatEnd | Failure | None
+    end: Body | None
 
 
 class CoreEnd:
@@ -92,6 +94,10 @@ class CoreEnd:
         self.grants = True
         self.appended: list[Message] = []
         self.chats: list[ProviderChat] = []
+        self.fetched: list[Answer] = []
+        """What servers outside answer, one after the other."""
+        self.fetches: list[HttpFetch] = []
+        self.uploads: list[bytes] = []
         self.steps: list[StepBegin | StepEnd] = []
         self.logs: list[LogLine] = []
         self.refuse: dict[type[Body], Failure] = {}
@@ -238,6 +244,14 @@ class CoreEnd:
                 answer = self.answers.pop(0) if self.answers else Answer()
                 self._open_chats[request_id] = _Chat(request_id, list(answer.items), answer.end)
                 return
+            case HttpFetch():
+                self.fetches.append(body)
+                self.uploads.append(body.body)
+                answer = self.fetched.pop(0)
+                self._open_chats[request_id] = _Chat(request_id, list(answer.items), answer.end)
+                return
+            case HttpBody(data=data):
+                self.uploads.append(data)
             case SessionLoad():
                 for at in range(0, len(self.history), 64):
                     part = History(tuple(self.history[at : at + 64]))

@@ -27,6 +27,7 @@ from core.users import User
 from core.vault.box import Box
 from core.vault.terms import CredentialTerms
 from tests.fakes.accounts import FakeAccounts
+from tests.fakes.egress_rules import FakeRules
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
 from tests.fakes.token_book import TokenBook
@@ -193,6 +194,7 @@ class HubProcess:
         self.metrics = Metrics()
         self.administration = FakeAdministration()
         self.credentials = FakeKeeper()
+        self.rules = FakeRules()
         self.accounts = FakeAccounts()
         self.failed_logins: list[tuple[str, str]] = []
         self.missing: list[str] = []
@@ -262,6 +264,7 @@ class HubProcess:
             metrics=self.metrics,
             administration=self.administration,
             credentials=self.credentials,
+            egress=self.rules,
             accounts=self.accounts,
             login_failed=lambda address, token_id: self.failed_logins.append((address, token_id)),
             insight=FakeInsight(),

@@ -331,6 +331,53 @@ class DeletedAgent(Deleted, frozen=True):
     name: str
 
 
+class EgressTerms(_Answer, frozen=True):
+    """What a rule for requests outside says."""
+
+    host: str
+    origin: str
+    scheme: Literal["https", "http"]
+    port: int
+    methods: list[str]
+    path: str
+
+
+class EgressRuleRow(EgressTerms, frozen=True, kw_only=True):
+    """A rule of the user's own."""
+
+    object: Literal["egress_rule"]
+    id: str
+    created_s: int
+
+
+class OperatorsRules(_Answer, frozen=True):
+    """What is allowed without a rule of the user's, and what the user's may allow at most."""
+
+    allow: list[EgressTerms]
+    ceiling: list[EgressTerms]
+
+
+class EgressRules(_Answer, frozen=True):
+    """Rules for requests outside."""
+
+    object: Literal["list"]
+    data: list[EgressRuleRow]
+    operator: OperatorsRules
+
+
+class AddedEgressRule(EgressTerms, frozen=True, kw_only=True):
+    """A rule that is kept."""
+
+    object: Literal["egress_rule"]
+    id: str
+
+
+class RemovedEgressRule(Deleted, frozen=True):
+    """A rule."""
+
+    id: str
+
+
 class Health(_Answer, frozen=True):
     """The process answers."""
 

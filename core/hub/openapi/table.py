@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.config import EgressRule
 from core.hub.agents import AgentFile
 from core.hub.credentials import CredentialBody
 from core.hub.live.requests import TurnAsked
@@ -84,6 +85,7 @@ _RECURSIVE = Parameter("query", "recursive", "a directory and all in it", _one_o
 _ID = Parameter("path", "id", "the session's id", TEXT, required=True)
 _NAME = Parameter("path", "name", "the agent's name", TEXT, required=True)
 _CREDENTIAL = Parameter("path", "name", "the credential's name", TEXT, required=True)
+_RULE = Parameter("path", "rule", "the rule's id", TEXT, required=True)
 _TURN = Parameter("path", "turn", "the turn's id", TEXT, required=True)
 _VERSION = Parameter("header", "anthropic-version", "with it the answer has Anthropic's shape")
 _RANGE = Parameter("header", "Range", "one part, `bytes=FIRST-LAST`")
@@ -219,6 +221,19 @@ ROUTES = (
     ),
     Route(
         "get", "/v1/credential-key", "What values may be sealed to", {200: _json(answers.Anything)}
+    ),
+    Route(
+        "get", "/v1/egress/rules", "List the user's rules for requests outside, and the operator's for them",
+        {200: _json(answers.EgressRules)},
+    ),
+    Route(
+        "post", "/v1/egress/rules", "Let the user's agent send requests: 200 where it may already",
+        {200: _json(answers.AddedEgressRule), 201: _json(answers.AddedEgressRule)}, _COMMON,
+        (), (JSON, EgressRule), {"host": "api.example.com", "methods": ["GET"]},
+    ),
+    Route(
+        "delete", "/v1/egress/rules/{rule}", "Remove a rule",
+        {200: _json(answers.RemovedEgressRule)}, (*_COMMON, 404), (_RULE,),
     ),
     Route("get", "/v1/agents", "List the user's agents", {200: _json(answers.AgentRows)}),
     Route(
