@@ -10,8 +10,10 @@ from core.config import EgressRule, OpenRule
 from core.egress.rule_messages import KeptRule
 from core.hub.chat import read_body
 from core.hub.errors import invalid
+from core.vault.handle import UserHandle
 
-OwnerOf = Callable[[web.Request], Awaitable[str]]
+OwnerOf = Callable[[web.Request], Awaitable[tuple[str, UserHandle | None]]]
+"""A request to the user whose rules it is about, and their handle where it was they who were let in."""
 
 
 class RuleKeeper(Protocol):
@@ -54,14 +56,15 @@ class EgressApi:
         ]
 
     async def _all(self, request: web.Request) -> web.Response:
-        user = await self._owner(request)
+        user, _ = await self._owner(request)
         rules = [_row(one.rule_id, one.rule, one.created_s) for one in await self._keeper.of(user)]
         allow, ceiling = self._keeper.operators(user)
         operator = {"allow": [_terms(rule) for rule in allow], "ceiling": [_terms(rule) for rule in ceiling]}
         return _json({"object": "list", "data": rules, "operator": operator})
 
     async def _add(self, request: web.Request) -> web.Response:
-        user, raw = await self._owner(request), await read_body(request)
+        user, handle = await self._owner(request)
+        raw = await read_body(request, handle)
         try:
             rule = msgspec.json.decode(raw, type=EgressRule)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -70,14 +73,15 @@ class EgressApi:
         return _json({"object": "egress_rule", "id": rule_id, **_terms(rule)}, 201 if new else 200)
 
     async def _remove(self, request: web.Request) -> web.Response:
-        user, rule_id = await self._owner(request), request.match_info["rule"]
+        user, _ = await self._owner(request)
+        rule_id = request.match_info["rule"]
         await self._keeper.remove(user, rule_id)
         return _json({"object": "egress_rule", "id": rule_id, "deleted": True})
 
 
-async def named_user(request: web.Request) -> str:
+async def named_user(request: web.Request) -> tuple[str, None]:
     """The user in the path, for administrators."""
-    return request.match_info["name"]
+    return request.match_info["name"], None
 
 
 def _row(rule_id: str, rule: EgressRule, created_s: int) -> dict[str, Any]:

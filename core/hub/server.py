@@ -237,11 +237,15 @@ class HubServer:
         app.add_routes(self._live.routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
-        app.add_routes(EgressApi(parts.egress, self._user).routes("/v1"))
+        app.add_routes(EgressApi(parts.egress, self._rules_of).routes("/v1"))
         app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app
+
+    async def _rules_of(self, request: web.Request) -> tuple[str, UserHandle]:
+        handle = await self._user(request)
+        return handle.user, handle
 
     async def _user(self, request: web.Request) -> UserHandle:
         return await authenticate(request, self._parts.verifier)
