@@ -24,6 +24,9 @@ COMMANDS = [
     "provider list --json",
     "provider test x --model m",
     "provider remove x",
+    "egress list --json",
+    "egress allow api.example.com --port 8443 --http --methods GET,PUT --path /v1 --skill notes",
+    "egress remove rule_1a2b3c4d --user alice",
     "config check",
     "config show --json",
 ]
