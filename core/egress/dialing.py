@@ -7,7 +7,7 @@ leads elsewhere a moment later leads nowhere new.
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -15,20 +15,12 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from core.egress.addresses import Address, Network, parse_addresses, why_not
 from core.egress.fetch_stream import FetchError
+from core.egress.resolving import Resolve
 from core.egress.target import Target
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""A name and a port to addresses as texts; OSError where there are none."""
 _READ_BUFFER_BYTES = 64 << 10
 _MAX_ADDRESSES = 32
 _MAX_LINE_BYTES = 16_000
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """By the system's resolver."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class _Pinned(AbstractResolver):
@@ -60,15 +52,17 @@ class _Pinned(AbstractResolver):
 
 
 async def checked_addresses(
-    target: Target, opened: Sequence[Network], look_up: Resolve, timeout_s: float
+    user: str, target: Target, opened: Sequence[Network], look_up: Resolve, timeout_s: float
 ) -> list[Address]:
-    """Where a target may be connected to. Raises FetchError where any of its addresses is closed.
+    """Where a target may be connected to, looked up for ``user``.
+
+    Raises FetchError where any of its addresses is closed.
 
     All of them: a name that leads to a public and to a private address is one that means ill.
     """
     try:
         async with asyncio.timeout(timeout_s):
-            texts = await look_up(target.host, target.port)
+            texts = await look_up(user, target.host, target.port)
         found = parse_addresses(texts[:_MAX_ADDRESSES])
     except TimeoutError:
         raise FetchError("upstream_timeout", f"the name did not resolve within {timeout_s:g} s") from None

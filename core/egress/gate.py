@@ -36,7 +36,7 @@ class Gate:
             raise FetchError("refused", decision.why)
         try:
             found = await checked_addresses(
-                target, decision.networks, outside.resolve, outside.section.connect_s
+                ask.user, target, decision.networks, outside.resolve, outside.section.connect_s
             )
         except FetchError as error:
             refused = error.failure.code == "refused"

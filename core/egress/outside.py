@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from core.audit.records import Auditor
 from core.config import EgressRule, EgressSection
-from core.egress.dialing import Resolve
 from core.egress.policy import Policy
+from core.egress.resolving import Resolve
 from core.egress.vault_access import OpenCredential
 from core.ledger.metering import Met, Meter
 

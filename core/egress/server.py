@@ -17,7 +17,6 @@ from core.config import Config
 from core.egress.account_messages import AccountQuestion
 from core.egress.accounts import Accounts, OpenAccounts
 from core.egress.credential_audit import record_of
-from core.egress.dialing import resolve
 from core.egress.fetch_messages import FetchQuestion
 from core.egress.fetches import Fetches
 from core.egress.keyfile import read_provider_keys
@@ -43,6 +42,7 @@ from core.egress.policy import Policy
 from core.egress.process import read_config
 from core.egress.provider_keys import ProviderKeys
 from core.egress.registry import Registry, make_providers
+from core.egress.resolving import Resolver
 from core.egress.secret import Secret, Striker
 from core.egress.streams import StreamLimits, Streams
 from core.egress.trial import try_provider
@@ -89,7 +89,7 @@ class Egress:
         self._closing: set[asyncio.Task[None]] = set()
         self._removals: set[asyncio.Task[None]] = set()
         self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
-        self._sent = SentValues()
+        self._sent, self._resolver = SentValues(), Resolver()
         self._own_rules = OwnRules(self._vault)
         self._fetches = Fetches(self._outside(config), self.link.send)
         self._questions = 0
@@ -156,8 +156,8 @@ class Egress:
     def _outside(self, config: Config) -> Outside:
         accounts = self._accounts
         return Outside(
-            config.egress, Policy(config.egress), self._access.open, self._own_rules.of, resolve,
-            accounts.meter, accounts.auditor, self._limit_met, self._sent,
+            config.egress, Policy(config.egress), self._access.open, self._own_rules.of,
+            self._resolver.resolve, accounts.meter, accounts.auditor, self._limit_met, self._sent,
         )  # fmt: skip
 
     async def state(self) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class Names:
         self.answers = {name.replace("_", "."): list(given) for name, given in answers.items()}
         self.asked: list[str] = []
 
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
+    async def resolve(self, user: str, host: str, port: int) -> Sequence[str]:
         self.asked.append(host)
         if host not in self.answers:
             if host.replace(".", "").isdigit() or ":" in host:
