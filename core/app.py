@@ -32,8 +32,9 @@ from actors.user import UserActor
 from core.accounts import CoreAccounts
 from core.administration import CoreAdministration
 from core.audited import AuditedAdministration, CoreAuditor
+from core.audited_credentials import AuditedConnector, AuditedKeeper
 from core.config import Config
-from core.credentials import CredentialDesk
+from core.credentials import ConnectDesk, CredentialDesk
 from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
 from core.egress_rules import RuleDesk
@@ -141,7 +142,9 @@ class Core:
                 administration=AuditedAdministration(self._administration(), self._auditor),
                 accounts=CoreAccounts(self._link, self._table, self._auditor),
                 login_failed=self._auditor.login_failed,
-                credentials=CredentialDesk(self._link),
+                credentials=AuditedKeeper(CredentialDesk(self._link), self._auditor),
+                connector=AuditedConnector(ConnectDesk(self._link), self._auditor),
+                reporter=self._auditor,
                 egress=RuleDesk(self._link, self._table, self._auditor, lambda: self._config.egress),
                 insight=self._insight(data_dir),
                 missing=self._missing,

@@ -18,6 +18,7 @@ from msgspec import Meta
 from core.audit.section import AuditSection
 from core.errors import ConfigError
 from core.ledger.section import PriceSection, UsageSection, cost_fault, price_fault
+from core.oauth.section import OAuthSection, is_safe, oauth_fault
 from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -52,6 +53,14 @@ class HubSection(_Section, frozen=True):
 
     host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
+    public_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://[^\s@?#]+)?\Z",
+            max_length=512,
+            description="where browsers reach this; accounts are connected by browser only with it",
+        ),
+    ] = ""
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 16 << 20
     max_attachments: Annotated[
         int, Meta(ge=0, le=32, description="pictures and files in one request; more are refused")
@@ -66,7 +75,7 @@ class HubSection(_Section, frozen=True):
     tls_certificate: Annotated[str, Meta(description="PEM, with its chain; with tls_key: HTTPS here")] = ""
     tls_key: Annotated[str, Meta(description="its key, PEM, not encrypted, readable by no others")] = ""
     max_connections: Annotated[
-        int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
+        int, Meta(ge=16, le=100_000, description="connections at once; for more, idle ones are closed")
     ] = 4_096
     max_turns: Annotated[
         int,
@@ -380,6 +389,8 @@ class SessionsSection(_Section, frozen=True):
     storage_threads: Annotated[int, Meta(ge=1, le=32)] = 2
 
 
+# it stands in a path of ours, and in the name of a credential
+OAuthName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
 VerbMode = Literal["off", "ask", "on"]
 
 
@@ -400,6 +411,7 @@ class Config(_Section, frozen=True):
     audit: AuditSection = AuditSection()
     egress: EgressSection = EgressSection()
     providers: dict[Name, ProviderSection] = {}
+    oauth: dict[OAuthName, OAuthSection] = {}
     verbs: dict[str, VerbMode] = {}
 
     def starting_at_once(self, start: Literal["fork", "exec"]) -> int:
@@ -463,6 +475,7 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 # tables whose keys are names of somebody's choice: what the names and what the values are
 _TABLES: dict[tuple[str, ...], tuple[Any, Any]] = {
     ("providers",): (Name, ProviderSection),
+    ("oauth",): (OAuthName, OAuthSection),
     ("verbs",): (Name, VerbMode),
     ("pool", "users"): (UserName, PoolUserSection),
 }
@@ -536,6 +549,7 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
         raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
     _check_listeners(config, text, source)
     _check_usage(config, text, source)
+    _check_oauth(config, text, source)
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
@@ -590,6 +604,19 @@ def _check_listeners(config: Config, text: str, source: str) -> None:
             raise wrong("access", "origins", f"{origin!r} is not SCHEME://HOST or SCHEME://HOST:PORT, or *")
     if config.access.credentials and "*" in config.access.origins:
         raise wrong("access", "credentials", "not with the origin *: any page could then act as its visitor")
+
+
+def _check_oauth(config: Config, text: str, source: str) -> None:
+    if (url := config.hub.public_url) and not is_safe(url):
+        where = _line(text, ("hub", "public_url"))
+        raise ConfigError(
+            f"{source}{where}: hub.public_url: has to be https, unless it is this machine's alone: codes come"
+            " back there"
+        )
+    for name, section in config.oauth.items():
+        if fault := oauth_fault(section):
+            key = ("oauth", name, fault[0])
+            raise ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {fault[1]}")
 
 
 def is_loopback(host: str) -> bool:

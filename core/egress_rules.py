@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from core.acting import WHO
 from core.audited import CoreAuditor
 from core.config import EgressRule, EgressSection, OpenRule
 from core.egress.policy import is_for
@@ -37,14 +35,14 @@ class RuleDesk:
     async def add(self, user: str, rule: EgressRule) -> tuple[str, bool]:
         """See the protocol."""
         await self._check(user)
-        async with self._acting(user, rule.host):
+        async with self._audit.act("egress_rule_changed", user, rule.host):
             added = await self._ask("invalid", lambda i: AddEgressRule(i, user, rule))
         return str(added.rule_id), bool(added.new)
 
     async def remove(self, user: str, rule_id: str) -> None:
         """See the protocol."""
         await self._check(user)
-        async with self._acting(user, rule_id):
+        async with self._audit.act("egress_rule_changed", user, rule_id):
             await self._ask("not_found", lambda i: RemoveEgressRule(i, user, rule_id))
 
     def operators(self, user: str) -> tuple[list[OpenRule], list[OpenRule]]:
@@ -54,10 +52,6 @@ class RuleDesk:
             [rule for rule in section.allow if is_for(rule, user)],
             [rule for rule in section.ceiling if is_for(rule, user)],
         )
-
-    def _acting(self, user: str, on: str) -> AbstractAsyncContextManager[Any]:
-        """An administrator's act is recorded with who they are; a user's own egress records by itself."""
-        return self._audit.act("egress_rule_changed", user, on) if WHO.get() else nullcontext()
 
     async def _check(self, user: str) -> None:
         try:

@@ -39,6 +39,10 @@ class SentValues:
         while len(self._by_user) > _MAX_USERS:
             self._by_user.popitem(last=False)
 
+    def forget(self, user: str) -> None:
+        """A user is removed."""
+        self._by_user.pop(user, None)
+
     def of(self, user: str) -> frozenset[str]:
         """What has to be struck out of this user's answers."""
         return frozenset(self._by_user.get(user, ()))

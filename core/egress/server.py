@@ -36,6 +36,7 @@ from core.egress.messages import (
     RemoveUser,
     TryProvider,
 )
+from core.egress.oauth_messages import OAuthQuestion
 from core.egress.outside import Outside, SentValues
 from core.egress.own_rules import OwnRules
 from core.egress.policy import Policy
@@ -50,6 +51,7 @@ from core.egress.vault_access import VaultAccess
 from core.errors import ConfigError, LinkError
 from core.ledger.metering import LedgerUnavailable, Met
 from core.log import set_level
+from core.oauth.desk import OAuthDesk
 from core.vault.actor import Ask, VaultActor
 from core.vault.vault import Answer, Vault
 
@@ -81,6 +83,7 @@ class Egress:
         self.link = Link(self._received, self._opened)
         self.accounts_ended = self._loop.create_future()
         self._accounts = Accounts(opened, config, self.link.send, self._on_accounts_ended)
+        self._oauth = OAuthDesk(self._access, self._accounts.auditor, config, self.link.send)
         self._registry = self._make_providers(config, keys, striker)
         self._keyed = frozenset(keys)
         self._config = config
@@ -151,12 +154,13 @@ class Egress:
         self._config = config
         self._accounts.use(config)
         self._fetches.use(self._outside(config))
+        self._oauth.use(config)
         _log.info("config_used")
 
     def _outside(self, config: Config) -> Outside:
         accounts = self._accounts
         return Outside(
-            config.egress, Policy(config.egress), self._access.open, self._own_rules.of,
+            config.egress, Policy(config.egress), self._oauth.credentials.open, self._own_rules.of,
             self._resolver.resolve, accounts.meter, accounts.auditor, self._limit_met, self._sent,
         )  # fmt: skip
 
@@ -182,6 +186,7 @@ class Egress:
             await asyncio.wait(self._closing, timeout=_TRIAL_STOP_S)
         for provider in self._registry.chat.values():
             await provider.close()
+        await self._oauth.close()
         await self._accounts.close()
         self._vault.stop(block=False)
         await asyncio.wait((self.vault_ended,), timeout=_VAULT_STOP_S)
@@ -208,6 +213,8 @@ class Egress:
             self.link.send(Ok(message.id))
         elif isinstance(message, AccountQuestion):
             self._accounts.take(message)
+        elif isinstance(message, OAuthQuestion):
+            self._oauth.take(message)
         elif isinstance(message, RemoveUser):
             self._remove_user(message)
         else:
@@ -222,6 +229,8 @@ class Egress:
             except LedgerUnavailable as error:
                 self.link.send(Refused(question.id, str(error)))
             else:
+                self._oauth.forget(question.user)
+                self._sent.forget(question.user)
                 self._ask_vault(question)
 
         task = self._loop.create_task(run())

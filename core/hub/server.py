@@ -11,8 +11,10 @@ import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from core.acting import WHO
 from core.config import AccessSection, AdminSection, HubSection, LiveSection
 from core.hub.access import ACCESS, Access
+from core.hub.acts import ActsApi, Reporter
 from core.hub.admin import AdminApi, Administration
 from core.hub.admin_access import guard_admin, guard_socket
 from core.hub.admission import Admission
@@ -20,6 +22,7 @@ from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
+from core.hub.connecting import ConnectApi, Connector
 from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
 from core.hub.egress import EgressApi, RuleKeeper, named_user
@@ -76,6 +79,8 @@ class HubParts:
     administration: Administration
     credentials: Keeper
     egress: RuleKeeper
+    connector: Connector
+    reporter: Reporter
     accounts: Accounts
     login_failed: Callable[[str, str], None]
     insight: Insight
@@ -238,6 +243,7 @@ class HubServer:
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
         app.add_routes(EgressApi(parts.egress, self._rules_of).routes("/v1"))
+        app.add_routes(ConnectApi(parts.connector, self._user).routes())
         app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
@@ -248,7 +254,9 @@ class HubServer:
         return handle.user, handle
 
     async def _user(self, request: web.Request) -> UserHandle:
-        return await authenticate(request, self._parts.verifier)
+        handle = await authenticate(request, self._parts.verifier)
+        WHO.set(f"user:{handle.user}")  # for the audit log
+        return handle
 
     def _admin_app(self) -> web.Application:
         parts = self._parts
@@ -268,6 +276,7 @@ class HubServer:
         app.add_routes(AdminApi(self._parts.administration, self._parts.insight).routes("/v1"))
         app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
         app.add_routes(KeyApi(self._parts.credentials).routes())
+        app.add_routes(ActsApi(self._parts.reporter).routes())
         app.add_routes(AccountsApi(self._parts.accounts).routes("/v1"))
         app.add_routes(EgressApi(self._parts.egress, named_user).routes("/v1/users/{name}"))
         return app

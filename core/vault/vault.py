@@ -44,6 +44,7 @@ from core.egress.rule_messages import (
     RuleAnswer,
     RuleQuestion,
 )
+from core.oauth.grant import Grant
 from core.vault.cabinet import Credential
 from core.vault.errors import VaultError, VaultRefusal
 from core.vault.files import prepare_directory
@@ -51,6 +52,7 @@ from core.vault.key_source import KeyFile, KeySource
 from core.vault.keyring import Keyring
 from core.vault.keys import SALT_BYTES
 from core.vault.store import VaultStore
+from core.vault.terms import CredentialTerms
 from core.vault.tokens import FreshToken, hash_token, is_token, make_token
 
 Question = (
@@ -147,6 +149,17 @@ class Vault:
             self._used_credentials[owner, name] = int(self._wall_s())
             self._flush_if_due()
         return found
+
+    def put_grant(self, owner: str, name: str, terms: CredentialTerms, grant: Grant) -> int:
+        """Keep what a user granted; its version. Raises VaultRefusal, sqlite3.Error."""
+        return self._keys.put_grant(owner, name, terms, grant)
+
+    def renew_grant(self, owner: str, name: str, version: int, grant: Grant) -> int | None:
+        """Keep a renewed grant in the place of ``version``; its own version, None where that is gone.
+
+        Raises VaultRefusal, sqlite3.Error.
+        """
+        return self._keys.renew_grant(owner, name, version, grant)
 
     @singledispatchmethod
     def _answer(self, question: Any) -> Answer:

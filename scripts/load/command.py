@@ -11,6 +11,7 @@ from core.cli.output import print_table
 from scripts.load import compare, report, trial
 from scripts.load.knee import find_knee
 from scripts.load.plan import names, scenario
+from scripts.load.results import figures
 
 _MET, _MISSED, _FAILED, _USAGE = 0, 1, 3, 2
 
@@ -65,6 +66,13 @@ def _knee(arguments: argparse.Namespace) -> int:
 _KNEE_FIGURES = ("delta_added_p50_ms", "delta_added_p99_ms", "cpu_core", "cpu_egress")
 
 
+def _report(arguments: argparse.Namespace) -> int:
+    result = compare.load(arguments.directory)
+    result["figures"] = figures(result)
+    print(f"report: {report.write(result, arguments.directory)}")
+    return _MET
+
+
 def _compare(arguments: argparse.Namespace) -> int:
     rows = compare.table(compare.load(arguments.a), compare.load(arguments.b))
     print_table(("FIGURE", "A", "B", "B/A"), rows)
@@ -114,6 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     knee.add_argument("--high", type=int, default=400, help="and not to (default 400)")
     _common(knee)
     knee.set_defaults(act=_knee)
+    again = commands.add_parser("report", help="write the report of a test's results anew")
+    again.add_argument("directory", type=Path, metavar="DIRECTORY")
+    again.set_defaults(act=_report)
     two = commands.add_parser("compare", help="two tests' figures beside each other")
     two.add_argument("a", type=Path, metavar="A", help="a report's directory, or its results.json")
     two.add_argument("b", type=Path, metavar="B")

@@ -88,11 +88,22 @@ _STREAM = Pace(20, 600)
 _TALK = Pace(20, 60)
 _SHORT = Pace(200, 20)
 _IDLE_S = 6.0
+TRUSTED = ("spawner", "core", "egress")
 
 
 def _mixed(users: int, streams: int) -> tuple[Group, ...]:
     visitors = (Group("visitor", users - streams, _TALK, think_s=30, away_s=60),) if users > streams else ()
     return (Group("streamer", streams, _STREAM), *visitors)
+
+
+def _everything(users: int, streams: int) -> tuple[Group, ...]:
+    talking = (users - streams) // 3
+    return (
+        Group("streamer", streams, _STREAM),
+        Group("tool_user", talking, Pace(200, 20, 3), think_s=20),
+        Group("churner", talking, _SHORT, think_s=_IDLE_S),
+        Group("visitor", users - streams - 2 * talking, _TALK, think_s=8, away_s=30),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +169,19 @@ _TEMPLATES = {
                 config=f"[pool]\nidle_s = {_IDLE_S:g}\n",
             ),
             60, 0, lambda users, _: (Group("churner", users, _SHORT, think_s=_IDLE_S),),
+        ),
+        _Template(
+            Scenario(
+                "soak", "Some of everything, for an hour or longer: does anything grow?", (),
+                (
+                    _NO_ERRORS,
+                    *(Objective(f"slope_{name}_mib_h", 2, "MiB an hour") for name in TRUSTED),
+                    Objective("slope_a_jail_mib_h", 0.2, "MiB an hour"),
+                    *(Objective(f"grown_{what}", 8, "") for what in ("descriptors", "threads")),
+                ),
+                settle_s=600, config=f"[pool]\nidle_s = {_IDLE_S:g}\n",
+            ),
+            40, 4, _everything,
         ),
     )
 }  # fmt: skip

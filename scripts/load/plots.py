@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
+from scripts.load.plan import TRUSTED
 from scripts.load.record import WINDOW_S, Window
 
 _SIZE_INCHES = (9.0, 2.9)
 _DPI = 100
 _MIB = 1 << 20
-_TRUSTED = ("spawner", "core", "egress")
 
 
 def draw(result: dict[str, Any]) -> list[tuple[str, str, bytes]]:
@@ -148,7 +148,7 @@ def _rates(
 def _memory(axes: Axes, result: dict[str, Any]) -> None:
     samples = result["samples"]
     at_s = [sample["at_s"] for sample in samples]
-    for name in _TRUSTED:
+    for name in TRUSTED:
         axes.plot(at_s, [s["processes"][name]["memory_bytes"] / _MIB for s in samples], label=name)
     axes.set_ylabel("MiB")
     axes.set_ylim(bottom=0)
@@ -162,7 +162,7 @@ def _memory(axes: Axes, result: dict[str, Any]) -> None:
 def _handles(axes: Axes, result: dict[str, Any]) -> None:
     samples = result["samples"]
     at_s = [sample["at_s"] for sample in samples]
-    for name in _TRUSTED:
+    for name in TRUSTED:
         (line,) = axes.plot(
             at_s, [s["processes"][name]["descriptors"] for s in samples], label=f"{name}, descriptors"
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from core.config import EgressRule
 from core.hub.agents import AgentFile
+from core.hub.connecting import ConnectBody
 from core.hub.credentials import CredentialBody
 from core.hub.live.requests import TurnAsked
 from core.hub.messages_request import MessagesRequest
@@ -86,6 +87,13 @@ _ID = Parameter("path", "id", "the session's id", TEXT, required=True)
 _NAME = Parameter("path", "name", "the agent's name", TEXT, required=True)
 _CREDENTIAL = Parameter("path", "name", "the credential's name", TEXT, required=True)
 _RULE = Parameter("path", "rule", "the rule's id", TEXT, required=True)
+_PAGE: Answer = (("text/html", TEXT),)
+_CALLBACK = (
+    Parameter("path", "provider", "as [oauth.NAME]", TEXT, required=True),
+    Parameter("query", "state", "as it was sent there", TEXT, required=True),
+    Parameter("query", "code", "what becomes a grant"),
+    Parameter("query", "error", "why there is none"),
+)
 _TURN = Parameter("path", "turn", "the turn's id", TEXT, required=True)
 _VERSION = Parameter("header", "anthropic-version", "with it the answer has Anthropic's shape")
 _RANGE = Parameter("header", "Range", "one part, `bytes=FIRST-LAST`")
@@ -218,6 +226,23 @@ ROUTES = (
     Route(
         "delete", "/v1/credentials/{name}", "Forget a credential",
         {200: _json(answers.Anything)}, (*_COMMON, 404), (_CREDENTIAL,),
+    ),
+    Route(
+        "post", "/v1/credentials/{name}/connect", "Begin to connect an account elsewhere by OAuth 2",
+        {201: _json(answers.Anything)}, _COMMON, (_CREDENTIAL,), (JSON, ConnectBody),
+    ),
+    Route(
+        "get", "/v1/credentials/{name}/connect", "How far it is",
+        {200: _json(answers.Anything)}, (*_COMMON, 404), (_CREDENTIAL,),
+    ),
+    Route("get", "/v1/oauth", "What there is to connect with", {200: _json(answers.Anything)}),
+    Route(
+        "get", "/v1/oauth/{provider}/callback", "Where an authorization server sends a browser back to",
+        {200: _PAGE, 400: (*_PAGE, (JSON, answers.Error)), 503: _PAGE}, (500,), _CALLBACK, anybody=True,
+    ),
+    Route(
+        "post", "/v1/oauth/{provider}/callback", "The person at that browser agrees",
+        {200: _PAGE, 400: (*_PAGE, (JSON, answers.Error)), 503: _PAGE}, (500,), _CALLBACK, anybody=True,
     ),
     Route(
         "get", "/v1/credential-key", "What values may be sealed to", {200: _json(answers.Anything)}

@@ -55,6 +55,7 @@ def _said(out: Outsider) -> str:
             "authorization: Basic " + base64.b64encode(f"robot:{VALUE}".encode()).decode(),
         ),
         ({"path": "/v1"}, "/v1/x", BEARER, f"authorization: Bearer {VALUE}"),
+        ({"kind": "oauth2"}, "/", BEARER, f"authorization: Bearer {VALUE}"),
     ],
 )  # fmt: skip
 def test_a_value_goes_where_its_credential_says(

@@ -139,4 +139,7 @@ def test_values_that_were_sent_are_known_by_user_and_bounded() -> None:
     for number in range(1_000):
         sent.note(f"user-{number}", ["value"])
     assert sent.of("alice") == frozenset()
+    sent.forget("user-7")
+    assert sent.of("user-7") == frozenset()
+    assert sent.of("user-8") == {"value"}
     assert "value" not in repr(sent)

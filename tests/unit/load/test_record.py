@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.capacity.client import Turn
 from scripts.load.record import WINDOW_S, Histogram, Recorder, merged
-from scripts.load.results import errors, figures
+from scripts.load.results import errors, figures, slope_and_error
 
 _TIMES = st.lists(st.floats(0.05, 100_000), min_size=1, max_size=200)
 
@@ -97,3 +97,22 @@ def test_what_nobody_measured_is_none() -> None:
     found = figures(result)
     assert found["delta_added_p50_ms"] is None
     assert found["least_served"] is None
+
+
+@given(st.floats(-5, 5), st.floats(-100, 100))
+def test_the_slope_of_a_line_is_found_without_an_error(slope: float, begin: float) -> None:
+    times = [0.0, 0.5, 1.0, 2.0]
+    found, error = slope_and_error(times, [begin + slope * t for t in times])
+    assert found == pytest.approx(slope, abs=1e-9)
+    assert error == pytest.approx(0, abs=1e-9)
+
+
+def test_the_error_of_a_slope_is_that_of_least_squares() -> None:
+    # by hand: residuals -1/6, 1/3, -1/6 about the line 1/6 + t/2; sqrt(1/6 / 1 / 2)
+    found, error = slope_and_error([0.0, 1.0, 2.0], [0.0, 1.0, 1.0])
+    assert found == pytest.approx(0.5)
+    assert error == pytest.approx((1 / 12) ** 0.5)
+
+
+def test_two_points_have_no_slope_to_be_sure_of() -> None:
+    assert slope_and_error([0.0, 1.0], [0.0, 1.0]) == (None, None)
