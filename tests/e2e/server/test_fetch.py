@@ -6,11 +6,12 @@ import os
 import openai
 import pytest
 
-from tests.e2e.server.test_canary import files, holds
 from tests.e2e.server.test_credentials import certosa
+from tests.fakes.memory import holds
 from tests.fakes.model_server import Call, FakeModelServer, Script
 from tests.fakes.outside_server import OutsideServer
 from tests.fakes.real_server import LIMIT_S, Done, Person, RealServer, below, new_person, until
+from tests.fakes.search import files
 
 VALUE = "sk-outside-canary-7a6b5c4d3e"
 _MB = 1 << 20
