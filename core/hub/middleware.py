@@ -37,7 +37,7 @@ _ROUTES = {
     "/readyz": "health",
     "/metrics": "metrics",
 }
-_FAMILIES = ("models", "files", "sessions", "agents", "usage", "credentials")
+_FAMILIES = ("models", "files", "sessions", "agents", "approvals", "usage", "credentials")
 
 PAGES: web.AppKey[bool] = web.AppKey("pages", bool)
 """Whether an application answers to web pages of the configured origins."""

@@ -11,6 +11,7 @@ import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from core.approvals import ApprovalDesk
 from core.config import AccessSection, AdminSection, HubSection, LiveSection
 from core.hub.access import ACCESS, Access
 from core.hub.admin import AdminApi, Administration
@@ -18,6 +19,7 @@ from core.hub.admin_access import guard_admin, guard_socket
 from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
+from core.hub.approvals import ApprovalApi
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
 from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
@@ -59,7 +61,8 @@ class HubParts:
     """What the hub is given.
 
     ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
-    the server still waits for before it is ready (empty: ready).
+    the server still waits for before it is ready (empty: ready). ``held_s`` is how long a turn may wait for
+    answers of its user's beside its own time.
     """
 
     config: HubSection
@@ -69,6 +72,7 @@ class HubParts:
     calls: JailCalls
     sessions: SessionsService
     library: Library
+    approvals: ApprovalDesk
     agents: Agents
     metrics: Metrics
     administration: Administration
@@ -77,6 +81,7 @@ class HubParts:
     login_failed: Callable[[str, str], None]
     insight: Insight
     missing: Callable[[], Sequence[str]]
+    held_s: float
     admin: AdminSection
     access: AccessSection
     free_bytes: Callable[[], int] | None = None
@@ -101,6 +106,7 @@ class HubServer:
                 starter=self._starter,
                 sessions=parts.sessions,
                 agents=parts.agents,
+                approvals=parts.approvals,
                 metrics=parts.metrics,
                 stall_s=parts.stall_s,
                 keep_alive_s=parts.keep_alive_s,
@@ -208,6 +214,7 @@ class HubServer:
             self._starter,
             parts.metrics,
             parts.library,
+            parts.held_s,
             parts.stall_s,
             parts.keep_alive_s,
         )
@@ -230,6 +237,7 @@ class HubServer:
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(self._live.routes())
+        app.add_routes(ApprovalApi(parts.verifier, parts.approvals).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
         app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)

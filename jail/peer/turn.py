@@ -6,7 +6,7 @@ far is in the session before its closing frame is sent, as far as core takes it 
 """
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 from jail.peer.clock import Clock
 from jail.peer.context import cost_bytes, fit
@@ -98,7 +98,8 @@ class Turn:
         self._clock = Clock(self._agent.limits.wall_s)
         self._clock.hold(self._held)
         try:
-            await asyncio.wait({work, cancel, self._clock.up}, return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {work, cancel, self._clock.up}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return await self._ended(work)
             work.cancel()
