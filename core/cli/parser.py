@@ -90,6 +90,10 @@ def _add_server(commands: Any) -> None:
         commands, "demo", "demo:demo",
         "start a server of its own, let two users work, and try to cross the wall between them",
     )  # fmt: skip
+    _command(
+        commands, "capacity", "capacity:capacity",
+        "measure this machine for a minute, with a server of its own, and say how many users it carries",
+    )  # fmt: skip
 
 
 def _add_chat(commands: Any) -> None:
