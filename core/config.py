@@ -370,6 +370,9 @@ class AgentSection(_Section, frozen=True):
         "You are a helpful assistant. You have a home directory of your own and tools that act in it. "
         "Use them when they help, and say briefly what you did."
     )
+    ask: Annotated[
+        tuple[Name, ...], Meta(description="those of the tools that act only once the user has allowed it")
+    ] = ()
     tools: tuple[Name, ...] = (
         "list_files", "read_file", "write_file", "edit_file", "search_files", "run_command",
         "run_python", "http_fetch",
@@ -391,6 +394,23 @@ class SessionsSection(_Section, frozen=True):
 
 # it stands in a path of ours, and in the name of a credential
 OAuthName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
+
+
+class ApprovalsSection(_Section, frozen=True):
+    """[approvals]: what is asked of a user before a tool or a verb marked `ask` acts."""
+
+    expires_s: Annotated[
+        Seconds, Meta(description="nobody answered for so long: it counts as a refusal (in seconds)")
+    ] = 600.0
+    max_open: Annotated[int, Meta(ge=1, le=256, description="of one user's at once; more are refused")] = 16
+    held_s: Annotated[
+        Seconds,
+        Meta(
+            description="one turn's time stands still for so long in all; then it asks no more (in seconds)"
+        ),
+    ] = 3_600.0
+
+
 VerbMode = Literal["off", "ask", "on"]
 
 
@@ -406,6 +426,7 @@ class Config(_Section, frozen=True):
     pool: PoolSection = PoolSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
+    approvals: ApprovalsSection = ApprovalsSection()
     vault: VaultSection = VaultSection()
     usage: UsageSection = UsageSection()
     audit: AuditSection = AuditSection()
@@ -518,6 +539,10 @@ def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str,
                     _check_names(section, each, (*path, name), text, source)
 
 
+# what every turn does by itself, and what asking is made of: nobody could answer that sensibly
+_NEVER_ASKED = frozenset(("session.load", "session.append", "step.begin", "step.end", "log", "approval.ask"))
+
+
 def _check_meaning(config: Config, text: str, source: str) -> Config:
     verbs = {*FROM_JAIL, *RESERVED_FROM_JAIL}
     for verb in config.verbs:
@@ -525,6 +550,13 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             near = difflib.get_close_matches(verb, verbs, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"{source}{_line(text, ('verbs', verb))}: verbs.{verb}: no such verb{hint}")
+        if config.verbs[verb] == "ask" and verb in _NEVER_ASKED:
+            where = _line(text, ("verbs", verb))
+            raise ConfigError(f"{source}{where}: verbs.{verb}: no turn could do without: it is off or on")
+    for tool in config.agent.ask:
+        if tool not in config.agent.tools:
+            where = _line(text, ("agent", "ask"))
+            raise ConfigError(f"{source}{where}: agent.ask: {tool!r} is none of agent.tools")
     if "builtin" in config.providers:
         where = _line(text, ("providers", "builtin"))
         raise ConfigError(f"{source}{where}: providers.builtin: this name is Certosa's own")

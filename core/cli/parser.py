@@ -30,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_chat(commands)
     _add_sessions(commands)
     _add_agents(commands)
+    _add_approvals(commands)
     _add_users(commands)
     _add_tokens(commands)
     _add_providers(commands)
@@ -150,9 +151,19 @@ def _add_agents(commands: Any) -> None:
         one.add_argument("--provider", metavar="NAME", help="as the operator named it")
         one.add_argument("--model", metavar="NAME", help="one of the provider's")
         one.add_argument("--tools", metavar="A,B", help="the tools it may use; empty: none")
+        one.add_argument("--ask", metavar="A,B", help="those that act only once you allow it; empty: none")
         one.add_argument(
             "--limit", metavar="NAME=NUMBER", action="append", help="such as rounds=5; may be repeated"
         )
+
+
+def _add_approvals(commands: Any) -> None:
+    approvals = _group(commands, "approval", "answer what your agent asks you; the token comes as for chat")
+    _add_account(_command(approvals, "list", "approvals:list_all", "list what waits for you"))
+    for name, text in (("allow", "let it act"), ("refuse", "do not let it act")):
+        one = _command(approvals, name, f"approvals:{name}", text)
+        one.add_argument("id", metavar="ID", help="as the list has it")
+        _add_account(one)
 
 
 def _add_users(commands: Any) -> None:

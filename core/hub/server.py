@@ -12,6 +12,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from core.acting import WHO
+from core.approvals import ApprovalDesk
 from core.config import AccessSection, AdminSection, HubSection, LiveSection
 from core.hub.access import ACCESS, Access
 from core.hub.acts import ActsApi, Reporter
@@ -20,6 +21,7 @@ from core.hub.admin_access import guard_admin, guard_socket
 from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
+from core.hub.approvals import ApprovalApi
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
 from core.hub.connecting import ConnectApi, Connector
@@ -64,7 +66,8 @@ class HubParts:
     """What the hub is given.
 
     ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
-    the server still waits for before it is ready (empty: ready).
+    the server still waits for before it is ready (empty: ready). ``held_s`` is how long a turn may wait for
+    answers of its user's beside its own time.
     """
 
     config: HubSection
@@ -74,6 +77,7 @@ class HubParts:
     calls: JailCalls
     sessions: SessionsService
     library: Library
+    approvals: ApprovalDesk
     agents: Agents
     metrics: Metrics
     administration: Administration
@@ -85,6 +89,7 @@ class HubParts:
     login_failed: Callable[[str, str], None]
     insight: Insight
     missing: Callable[[], Sequence[str]]
+    held_s: float
     admin: AdminSection
     access: AccessSection
     free_bytes: Callable[[], int] | None = None
@@ -109,6 +114,7 @@ class HubServer:
                 starter=self._starter,
                 sessions=parts.sessions,
                 agents=parts.agents,
+                approvals=parts.approvals,
                 metrics=parts.metrics,
                 stall_s=parts.stall_s,
                 keep_alive_s=parts.keep_alive_s,
@@ -218,6 +224,7 @@ class HubServer:
             self._starter,
             parts.metrics,
             parts.library,
+            parts.held_s,
             parts.stall_s,
             parts.keep_alive_s,
         )
@@ -240,6 +247,7 @@ class HubServer:
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(self._live.routes())
+        app.add_routes(ApprovalApi(parts.verifier, parts.approvals).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
         app.add_routes(EgressApi(parts.egress, self._rules_of).routes("/v1"))

@@ -35,6 +35,7 @@ from jail.wire.schema import (
     FileWrite,
     LogLine,
     Ping,
+    TurnHold,
     TurnStart,
 )
 
@@ -92,6 +93,7 @@ class _Worker:
         self._children = Children(loop)
         self._over: asyncio.Future[int] = loop.create_future()
         self._turns: dict[int, Turn] = {}
+        self._names: dict[str, Turn] = {}
         self._queues: dict[int, ItemQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._drains: list[int] = []
@@ -153,6 +155,9 @@ class _Worker:
                 self._finish_drain()
             case TurnStart() as start:
                 self._start_turn(asked.id, start)
+            case TurnHold(turn=name, held=held):
+                self._hold(name, held)
+                self._edge.reply(asked.id, Done())
             case (FileList() | FileStat() | FileRead() | FileWrite() | FileDelete()) as body:
                 self._serve_file().serve(asked.id, body)
 
@@ -178,6 +183,13 @@ class _Worker:
         elif self._files is not None:
             self._files.on_cancel(request_id)
 
+    def _hold(self, name: str, held: bool) -> None:
+        """Let a turn's time stand still, or go on; nothing for one that is over."""
+        if (turn := self._names.get(name)) is None:
+            return
+        (self._edge.held.add if held else self._edge.held.discard)(name)
+        turn.hold(held)
+
     def _start_turn(self, request_id: int, start: TurnStart) -> None:
         if self._drains:
             self._edge.error(request_id, "unavailable", "the jail is being closed; ask again")
@@ -190,6 +202,7 @@ class _Worker:
         tools = Toolbox(start.turn, start.agent, BUILT_IN, self._edge, around)
         turn = Turn(start, self._edge, items, tools)
         self._turns[request_id], self._queues[request_id] = turn, items
+        self._names[start.turn] = turn
         task = self._loop.create_task(self._run_turn(request_id, start.turn, turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -200,7 +213,8 @@ class _Worker:
         except Exception as error:  # noqa: BLE001 - a bug in one turn must not end the others
             outcome = Failure("worker", f"the worker failed inside the jail: {type(error).__name__}")
             await self._report(name, error)
-        del self._turns[request_id], self._queues[request_id]
+        del self._turns[request_id], self._queues[request_id], self._names[name]
+        self._edge.held.discard(name)
         if isinstance(outcome, Failure):
             self._edge.error(request_id, outcome.code, outcome.message, outcome.retry_after_s)
         else:

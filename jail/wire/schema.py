@@ -118,6 +118,8 @@ class Agent(Body, frozen=True):
     model: Annotated[str, Meta(max_length=128)]
     tools: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
     limits: Limits = Limits()
+    ask: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
+    """Those of the tools that act only once a person has allowed it."""
 
 
 class ResponseFormat(Body, frozen=True):
@@ -157,7 +159,7 @@ class Welcome(Body, frozen=True):
 ErrorCode = Literal[
     "unavailable",  # nobody serves this verb, or its service is down: try later
     "refused",  # the policy says no
-    "approval_required",  # the policy says ask, and nobody could be asked
+    "approval_required",  # a person has to be asked first
     "not_found",
     "invalid",  # the request makes no sense: mend it
     "limit",  # a limit of the turn's is reached
@@ -225,6 +227,14 @@ class StepEnd(FromJail, frozen=True, tag="step.end"):
 
     step: Step
     ok: bool
+
+
+class ApprovalAsk(FromJail, frozen=True, tag="approval.ask"):
+    """Have a person asked whether a tool may act, now. Reply: Done where it may; ``refused`` if not."""
+
+    step: Step
+    tool: Name
+    arguments: Text
 
 
 class LogLine(FromJail, frozen=True, tag="log"):
@@ -333,6 +343,13 @@ class TurnStart(ToJail, frozen=True, tag="turn.start"):
 
     turn: TurnId
     agent: Agent
+
+
+class TurnHold(ToJail, frozen=True, tag="turn.hold"):
+    """A person is asked something: while ``held`` the turn's time stands still. Reply: Done."""
+
+    turn: TurnId
+    held: bool
 
 
 class Drain(ToJail, frozen=True, tag="drain"):
@@ -493,12 +510,14 @@ FROM_JAIL = _by_tag(
     Verb(SessionAppend, None, Done),
     Verb(StepBegin, None, Done),
     Verb(StepEnd, None, Done),
+    Verb(ApprovalAsk, None, Done),
     Verb(LogLine, None, Done),
     Verb(HttpFetch, HttpItem, HttpEnd),
     Verb(HttpBody, None, Done),
 )
 TO_JAIL = _by_tag(
     Verb(TurnStart, TurnItem, TurnEnd),
+    Verb(TurnHold, None, Done),
     Verb(FileList, FileEntries, Done),
     Verb(FileStat, None, FileInfo),
     Verb(FileRead, FileChunk, FileInfo),
@@ -511,11 +530,10 @@ TO_JAIL = _by_tag(
 RESERVED_FROM_JAIL = frozenset({
     "session.list", "credential.list", "task.add", "task.list", "task.cancel",
     "watch.add", "watch.list", "watch.cancel", "watch.report", "doc.share", "doc.list",
-    "doc.open", "agent.ask", "mcp.list", "mcp.call", "skill.call", "approval.ask",
+    "doc.open", "agent.ask", "mcp.list", "mcp.call", "skill.call",
 })  # fmt: skip
 RESERVED_TO_JAIL = frozenset({
     "tick", "tool.call", "skill.reload",
-    "approval.answer",
 })  # fmt: skip
 
 

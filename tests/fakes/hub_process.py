@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from core.approvals import ApprovalDesk, Book
 from core.config import (
     AccessSection,
     AdminSection,
@@ -250,6 +251,7 @@ class HubProcess:
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, sessions or SessionsSection())
+        self.turns.book = Book(self.storage, self.metrics)
         self._tls = tls
         self._limits = stall_s, keep_alive_s
         self._stopped = False
@@ -310,6 +312,8 @@ class HubProcess:
             calls=self.calls,
             sessions=self.sessions,
             library=Library(self.storage, self.sessions),
+            approvals=ApprovalDesk(self.storage, self.turns),
+            held_s=0.0,
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,

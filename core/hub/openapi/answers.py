@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from actors.asking import Kind, Resolution
 from core.hub.agents import AgentFile
 from jail.wire.schema import Limits
 
@@ -321,8 +322,33 @@ class ShownAgent(_Answer, frozen=True):
     provider: str
     model: str
     tools: list[str]
+    ask: list[str]
     limits: Limits
     own: AgentFile
+
+
+class Approval(_Answer, frozen=True):
+    """What the user is asked; ``session`` is null where the turn's is kept for nobody."""
+
+    object: Literal["approval"]
+    id: str
+    turn: str
+    session: str | None
+    kind: Kind
+    name: str
+    arguments: str
+    cut: bool
+    step: int | None
+    created_s: int
+    expires_s: int
+    outcome: Resolution | None
+
+
+class Approvals(_Answer, frozen=True):
+    """Those that wait, oldest first."""
+
+    object: Literal["list"]
+    data: list[Approval]
 
 
 class DeletedAgent(Deleted, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any
 from core.config import EgressRule
 from core.hub.agents import AgentFile
 from core.hub.connecting import ConnectBody
+from core.hub.approvals import ApprovalAnswer
 from core.hub.credentials import CredentialBody
 from core.hub.live.requests import TurnAsked
 from core.hub.messages_request import MessagesRequest
@@ -84,6 +85,7 @@ _PATH = Parameter("query", "path", "relative to the home", TEXT, required=True)
 _PLACE = Parameter("query", "path", "relative to the home; the home itself where left out")
 _RECURSIVE = Parameter("query", "recursive", "a directory and all in it", _one_of("true", "false", "1", "0"))
 _ID = Parameter("path", "id", "the session's id", TEXT, required=True)
+_APPROVAL = Parameter("path", "id", "the approval's id", TEXT, required=True)
 _NAME = Parameter("path", "name", "the agent's name", TEXT, required=True)
 _CREDENTIAL = Parameter("path", "name", "the credential's name", TEXT, required=True)
 _RULE = Parameter("path", "rule", "the rule's id", TEXT, required=True)
@@ -259,6 +261,14 @@ ROUTES = (
     Route(
         "delete", "/v1/egress/rules/{rule}", "Remove a rule",
         {200: _json(answers.RemovedEgressRule)}, (*_COMMON, 404), (_RULE,),
+    ),
+    Route(
+        "get", "/v1/approvals", "List what waits for the user's approval",
+        {200: _json(answers.Approvals)}, _COMMON,
+    ),
+    Route(
+        "post", "/v1/approvals/{id}", "Allow or refuse what waits for an approval",
+        {200: _json(answers.Approval)}, (*_COMMON, 404, 409), (_APPROVAL,), (JSON, ApprovalAnswer),
     ),
     Route("get", "/v1/agents", "List the user's agents", {200: _json(answers.AgentRows)}),
     Route(

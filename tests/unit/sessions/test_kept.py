@@ -85,6 +85,7 @@ def test_old_sessions_open_with_their_owners_handle_and_survive_a_migration(
 def test_without_a_copy_sessions_are_not_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _take("sessions-v1.db", tmp_path / "alice.db")
     steps = (*core.sessions.database.MIGRATIONS, STEP)
+    Database(path).close()
     (tmp_path / f"alice.db.v{len(steps) - 1}").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(core.sessions.database, "MIGRATIONS", steps)
