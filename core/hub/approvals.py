@@ -47,7 +47,7 @@ class ApprovalApi:
     async def answer(self, request: web.Request) -> web.Response:
         """POST /v1/approvals/ID: allow or refuse, once."""
         handle = await authenticate(request, self._verifier)
-        asked = await parsed(request, ApprovalAnswer)
+        asked = await parsed(request, ApprovalAnswer, handle)
         return _json(shown(await answer(self._desk, handle, request.match_info["id"], asked.allow)))
 
 

@@ -22,6 +22,7 @@ from jail.wire.connection import (
 from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.schema import (
     Agent,
+    ApprovalAsk,
     Body,
     ChatEnd,
     Delta,
@@ -103,6 +104,8 @@ class CoreEnd:
         self.refuse: dict[type[Body], Failure] = {}
         self.unanswered: list[Body] = []
         self.silent: set[type[Body]] = set()
+        self.silent_ids: list[int] = []
+        self.asked: list[ApprovalAsk] = []
         self.cancelled_chats = 0
         self.items_sent = 0
         self.software = ""
@@ -233,6 +236,7 @@ class CoreEnd:
     def _serve(self, request_id: int, body: Any) -> None:
         if type(body) in self.silent:
             self.unanswered.append(body)
+            self.silent_ids.append(request_id)
             return
         refusal = self.refuse.get(type(body))
         if refusal is not None:
@@ -260,6 +264,8 @@ class CoreEnd:
                 self.appended += messages
             case StepBegin() | StepEnd():
                 self.steps.append(body)
+            case ApprovalAsk():
+                self.asked.append(body)
             case LogLine():
                 self.logs.append(body)
         self.send(self.connection.reply(request_id, Done()))

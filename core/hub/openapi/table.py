@@ -6,8 +6,8 @@ from typing import Any
 
 from core.config import EgressRule
 from core.hub.agents import AgentFile
-from core.hub.connecting import ConnectBody
 from core.hub.approvals import ApprovalAnswer
+from core.hub.connecting import ConnectBody
 from core.hub.credentials import CredentialBody
 from core.hub.live.requests import TurnAsked
 from core.hub.messages_request import MessagesRequest
