@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -33,14 +33,18 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CERTOSA_TOKEN", "cts_abc")
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A terminal in place of stdin and stderr; its other end."""
+@contextmanager
+def terminal() -> Iterator[int]:
+    """A terminal in place of stdin and stderr; its other end.
+
+    Within a test alone: between a fixture and its test pytest puts its own in their places.
+    """
     ours, theirs = pty.openpty()
     with ExitStack() as stack:
         stack.callback(os.close, ours)
-        monkeypatch.setattr(sys, "stdin", stack.enter_context(os.fdopen(os.dup(theirs), "r")))
-        monkeypatch.setattr(sys, "stderr", stack.enter_context(os.fdopen(theirs, "w")))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(sys, "stdin", stack.enter_context(os.fdopen(os.dup(theirs), "r")))
+        patch.setattr(sys, "stderr", stack.enter_context(os.fdopen(theirs, "w")))
         yield ours
 
 
@@ -54,9 +58,7 @@ def read_until(fd: int, wanted: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("line", "allow"), [(b"y\n", True), (b"YES\n", True), (b"\n", False), (b"yep\n", False)]
 )
-def test_whoever_sits_at_the_chat_is_asked_and_only_a_plain_yes_is_one(
-    terminal: int, line: bytes, allow: bool
-) -> None:
+def test_whoever_sits_at_the_chat_is_asked_and_only_a_plain_yes_is_one(line: bytes, allow: bool) -> None:
     answered = threading.Event()
 
     def pieces() -> Iterator[bytes]:
@@ -73,16 +75,16 @@ def test_whoever_sits_at_the_chat_is_asked_and_only_a_plain_yes_is_one(
             return json_answer({"outcome": "x"})
         return Answer(200, headers={"X-Certosa-Turn": TURN}, pieces=pieces)
 
-    def person() -> None:
-        read_until(terminal, b"[y/N]")
-        os.write(terminal, line)
+    def person(fd: int) -> None:
+        read_until(fd, b"[y/N]")
+        os.write(fd, line)
 
-    thread = threading.Thread(target=person)
-    thread.start()
-    with http_server(respond) as server:
+    with terminal() as fd, http_server(respond) as server:
+        thread = threading.Thread(target=person, args=(fd,))
+        thread.start()
         assert main(["chat", "--url", server.url, "-m", "hi"]) == 0
-    thread.join(20)
-    assert not thread.is_alive()
+        thread.join(20)
+        assert not thread.is_alive()
     assert (server.seen[1].method, server.seen[1].path) == ("POST", "/v1/approvals/approval_1")
     assert server.seen[1].body == {"allow": allow}
 
@@ -112,13 +114,14 @@ def test_a_program_is_given_what_is_asked(capsys: pytest.CaptureFixture[str]) ->
     assert (piece["text"], piece["cut"], piece["expires_s"]) == ('{"command": "ls"}', False, LATER_S)
 
 
-def test_a_question_that_is_too_late_or_given_up_is_not_answered(terminal: int) -> None:
+def test_a_question_that_is_too_late_or_given_up_is_not_answered() -> None:
     late = Piece("approval_wanted", "{}", "run_command", approval="a", expires_s=int(time.time()) - 1)
-    assert ask_person(late, lambda: False, sys.stdin, sys.stderr) is None
     now = Piece("approval_wanted", "{}", "run_command", approval="a", expires_s=LATER_S)
-    assert ask_person(now, lambda: True, sys.stdin, sys.stderr) is None
-    os.write(terminal, b"y\n")
-    assert ask_person(now, lambda: False, sys.stdin, sys.stderr) is True
+    with terminal() as fd:
+        assert ask_person(late, lambda: False, sys.stdin, sys.stderr) is None
+        assert ask_person(now, lambda: True, sys.stdin, sys.stderr) is None
+        os.write(fd, b"y\n")
+        assert ask_person(now, lambda: False, sys.stdin, sys.stderr) is True
 
 
 def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from core.errors import ConfigError
     "verb", ["session.load", "session.append", "step.begin", "step.end", "log", "approval.ask"]
 )
 def test_what_every_turn_does_by_itself_cannot_be_asked_about(verb: str) -> None:
-    with pytest.raises(ConfigError, match=rf"line 2: verbs.{verb}: no turn could do without"):
+    with pytest.raises(ConfigError, match=rf"configuration:2: verbs.{verb}: no turn could do without"):
         parse_config(f"[verbs]\n'{verb}' = 'ask'")
     assert parse_config(f"[verbs]\n'{verb}' = 'off'").verbs == {verb: "off"}
 
@@ -23,5 +23,5 @@ def test_what_is_done_for_an_agent_can_be_asked_about() -> None:
 
 
 def test_a_tool_to_be_asked_about_that_is_none_of_the_agents_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"line 3: agent.ask: 'run_comand' is none of agent.tools"):
+    with pytest.raises(ConfigError, match=r"configuration:3: agent.ask: 'run_comand' is none of agent.tools"):
         parse_config("[agent]\ntools = ['run_command']\nask = ['run_comand']")
