@@ -135,7 +135,9 @@ def test_a_damaged_database_is_no_copy(tmp_path: Path) -> None:
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("CREATE TABLE t (x)")
     db.execute("CREATE INDEX i ON t (x)")
+    db.execute("BEGIN")  # one commit: each waits for the disk
     db.executemany("INSERT INTO t VALUES (?)", [(n,) for n in range(5_000)])
+    db.execute("COMMIT")
     db.close()
     data = bytearray(path.read_bytes())
     data[8_192:12_288] = bytes(4_096)
