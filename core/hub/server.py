@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -22,6 +21,7 @@ from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
 from core.hub.approvals import ApprovalApi
+from core.hub.bodies import as_json
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
 from core.hub.connecting import ConnectApi, Connector
@@ -302,11 +302,11 @@ class HubServer:
         app.router.add_get("/readyz", self._readyz)
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return _json({"ok": True})
+        return as_json({"ok": True})
 
     async def _readyz(self, _: web.Request) -> web.Response:
         missing = [*self._parts.missing(), *(["stopping"] if self.admission.stopping else [])]
-        return _json({"ready": not missing, "missing": missing}, 503 if missing else 200)
+        return as_json({"ready": not missing, "missing": missing}, 503 if missing else 200)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         body = generate_latest(self._parts.metrics.registry)
@@ -329,7 +329,3 @@ class HubServer:
             await asyncio.sleep(_LAG_PERIOD_S)
             self.admission.lag_s = lag_s = max(0.0, loop.time() - before_s - _LAG_PERIOD_S)
             self._parts.metrics.loop_lag(lag_s)
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
