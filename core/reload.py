@@ -31,6 +31,7 @@ LIVE = (
     "agent",
     "usage.soft",
     "usage.hard",
+    "egress",
     "providers",
     "oauth",
     "verbs",

@@ -14,6 +14,7 @@ CoreKind = Literal[
     "config_reloaded", "limits_set", "backup_made",
     # asked for over the API; egress adds what came of it
     "credential_changed", "key_rotated",
+    "egress_rule_changed",  # by a user, or an administrator for one
     "jail_killed", "login_failed",
 ]  # fmt: skip
 """What core may report. Nothing else is taken from it: it cannot speak in egress's name."""
@@ -21,6 +22,7 @@ CoreKind = Literal[
 EgressKind = Literal[
     "server_started", "limit_reached", "egress_allowed", "egress_refused",
     "credential_set", "credential_deleted", "credential_used", "credential_refused", "credential_renewed",
+    "egress_rule_added", "egress_rule_removed",
     "log_opened", "log_damaged", "log_gap",
 ]  # fmt: skip
 

@@ -61,9 +61,12 @@ async def _chat(request: web.Request) -> web.StreamResponse:
     if pace is None:
         return web.json_response({"error": {"message": "the model is pace-RATE-TOKENS"}}, status=404)
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    await response.prepare(request)
-    async for data in _events(pace, body):
-        await response.write(data)
+    try:
+        await response.prepare(request)
+        async for data in _events(pace, body):
+            await response.write(data)
+    except ConnectionError:  # the client left while it was written to
+        pass
     return response
 
 

@@ -30,10 +30,12 @@ def build_parser() -> argparse.ArgumentParser:
     _add_chat(commands)
     _add_sessions(commands)
     _add_agents(commands)
+    _add_approvals(commands)
     _add_users(commands)
     _add_tokens(commands)
     _add_providers(commands)
     _add_credentials(commands)
+    _add_egress(commands)
     _add_oauth(commands)
     _add_pool(commands)
     _add_usage(commands)
@@ -149,9 +151,19 @@ def _add_agents(commands: Any) -> None:
         one.add_argument("--provider", metavar="NAME", help="as the operator named it")
         one.add_argument("--model", metavar="NAME", help="one of the provider's")
         one.add_argument("--tools", metavar="A,B", help="the tools it may use; empty: none")
+        one.add_argument("--ask", metavar="A,B", help="those that act only once you allow it; empty: none")
         one.add_argument(
             "--limit", metavar="NAME=NUMBER", action="append", help="such as rounds=5; may be repeated"
         )
+
+
+def _add_approvals(commands: Any) -> None:
+    approvals = _group(commands, "approval", "answer what your agent asks you; the token comes as for chat")
+    _add_account(_command(approvals, "list", "approvals:list_all", "list what waits for you"))
+    for name, text in (("allow", "let it act"), ("refuse", "do not let it act")):
+        one = _command(approvals, name, f"approvals:{name}", text)
+        one.add_argument("id", metavar="ID", help="as the list has it")
+        _add_account(one)
 
 
 def _add_users(commands: Any) -> None:
@@ -272,6 +284,23 @@ def _add_credentials(commands: Any) -> None:
     )
     key = _group(commands, "key", "look after the master key of a running server")
     _command(key, "rotate", "credentials:rotate_key", "make a new master key and wrap everything under it")
+
+
+def _add_egress(commands: Any) -> None:
+    egress = _group(commands, "egress", "say where agents may send requests; the token comes as for chat")
+    listed = _command(egress, "list", "egress:list_all", "list your rules, and the operator's for you")
+    allow = _command(egress, "allow", "egress:allow", "let your agent send requests to a host")
+    remove = _command(egress, "remove", "egress:remove", "remove a rule of yours")
+    for one in (listed, allow, remove):
+        one.add_argument("--user", metavar="NAME", help="as the operator: of this user; needs no token")
+        _add_account(one)
+    allow.add_argument("host", metavar="HOST", help="a name, an address, or *.example.com")
+    allow.add_argument("--port", type=int, default=0, help="the port (default: the scheme's)")
+    allow.add_argument("--http", action="store_true", help="over http, where everybody between can read it")
+    allow.add_argument("--methods", metavar="A,B", default="GET,HEAD", help="(default: %(default)s)")
+    allow.add_argument("--path", metavar="PREFIX", default="/", help="only below this path (default: /)")
+    allow.add_argument("--skill", metavar="NAME", help="for an installed skill instead of your agent")
+    remove.add_argument("rule", metavar="RULE", help="as `certosa egress list` shows it")
 
 
 def _add_oauth(commands: Any) -> None:

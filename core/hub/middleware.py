@@ -33,7 +33,7 @@ _ROUTES = {
     "/readyz": "health",
     "/metrics": "metrics",
 }
-_FAMILIES = ("models", "files", "sessions", "agents", "usage", "credentials", "oauth")
+_FAMILIES = ("models", "files", "sessions", "agents", "approvals", "usage", "credentials", "oauth")
 
 PAGES: web.AppKey[bool] = web.AppKey("pages", bool)
 """Whether an application answers to web pages of the configured origins."""

@@ -8,6 +8,7 @@ and cleaned of secrets before anybody reads it.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from time import time
+from urllib.parse import quote, quote_plus
 
 import aiohttp
 import msgspec
@@ -113,6 +114,8 @@ class OAuthClient:
             secrets = (*secrets, secret.reveal())
             if section.client_auth == "basic":
                 headers["Authorization"] = basic(section.client_id, secret.reveal())
+                # an answer may bring it back as it was sent
+                secrets = (*secrets, headers["Authorization"].removeprefix("Basic "))
             else:
                 sent["client_secret"] = secret.reveal()
         try:
@@ -129,7 +132,8 @@ class OAuthClient:
             ) from None
         if status == 200 and not error_code(data):
             return data
-        raise _refusal(name, status, data, Striker(Secret(text) for text in secrets if text))
+        forms = {form for text in secrets if text for form in (text, quote(text, safe=""), quote_plus(text))}
+        raise _refusal(name, status, data, Striker(Secret(text) for text in forms))
 
     async def _exchange(
         self, name: str, url: str, form: Mapping[str, str], headers: Mapping[str, str]

@@ -35,6 +35,15 @@ from core.egress.messages import (
     VerifyAdminToken,
     VerifyToken,
 )
+from core.egress.rule_messages import (
+    AddEgressRule,
+    EgressRuleAdded,
+    EgressRules,
+    ListEgressRules,
+    RemoveEgressRule,
+    RuleAnswer,
+    RuleQuestion,
+)
 from core.oauth.grant import Grant
 from core.vault.cabinet import Credential
 from core.vault.errors import VaultError, VaultRefusal
@@ -48,10 +57,11 @@ from core.vault.tokens import FreshToken, hash_token, is_token, make_token
 
 Question = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-    | NewAdminToken | ListAdminTokens | VerifyAdminToken | CredentialQuestion
+    | NewAdminToken | ListAdminTokens | VerifyAdminToken | CredentialQuestion | RuleQuestion
 )  # fmt: skip
 Answer = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | CredentialAnswer
+    | RuleAnswer
 )  # fmt: skip
 
 _USER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
@@ -237,6 +247,21 @@ class Vault:
             return TokenRejected(ask.id)
         self._note_use(found[0])
         return AdminVerified(ask.id, found[0])
+
+    @_answer.register
+    def _add_rule(self, ask: AddEgressRule) -> Answer:
+        rule_id, new = self._store.rules.add(ask.user, ask.rule, int(self._wall_s()))
+        return EgressRuleAdded(ask.id, rule_id, new)
+
+    @_answer.register
+    def _remove_rule(self, ask: RemoveEgressRule) -> Answer:
+        if not self._store.rules.remove(ask.user, ask.rule_id):
+            raise VaultRefusal("no such rule")
+        return Ok(ask.id)
+
+    @_answer.register
+    def _list_rules(self, ask: ListEgressRules) -> Answer:
+        return EgressRules(ask.id, tuple(self._store.rules.of(ask.user)))
 
     def first_admin_token(self) -> FreshToken | None:
         """An administrator's token where there never was one; to be shown once, here and now.

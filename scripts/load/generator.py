@@ -3,7 +3,8 @@
     python -m scripts.load.generator
 
 reads one JSON object (:class:`Orders`) from its first line of input, prints a line of JSON with the
-progress every few seconds and the record (:mod:`scripts.load.record`) as the last, and leaves.
+progress every few seconds and the record (:mod:`scripts.load.record`) as the last, and leaves at the
+end of its input.
 """
 
 from gevent import monkey
@@ -47,6 +48,7 @@ def main() -> int:
     with gevent.Timeout(_END_S, False):
         runner.quit()
     print(json.dumps({"record": record_json, "exceptions": _exceptions(runner)}), flush=True)
+    sys.stdin.read()  # we are still looked at until our input ends
     return 0
 
 

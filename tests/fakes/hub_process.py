@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from core.approvals import ApprovalDesk, Book
 from core.config import (
     AccessSection,
     AdminSection,
@@ -29,6 +30,7 @@ from core.users import User
 from core.vault.box import Box
 from core.vault.terms import CredentialTerms
 from tests.fakes.accounts import FakeAccounts
+from tests.fakes.egress_rules import FakeRules
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
 from tests.fakes.token_book import TokenBook
@@ -241,6 +243,7 @@ class HubProcess:
         self.metrics = Metrics()
         self.administration = FakeAdministration()
         self.credentials = FakeKeeper()
+        self.rules = FakeRules()
         self.connector = FakeConnector()
         self.reporter = FakeReporter()
         self.accounts = FakeAccounts()
@@ -248,6 +251,7 @@ class HubProcess:
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, sessions or SessionsSection())
+        self.turns.book = Book(self.storage, self.metrics)
         self._tls = tls
         self._limits = stall_s, keep_alive_s
         self._stopped = False
@@ -308,10 +312,13 @@ class HubProcess:
             calls=self.calls,
             sessions=self.sessions,
             library=Library(self.storage, self.sessions),
+            approvals=ApprovalDesk(self.storage, self.turns),
+            held_s=0.0,
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,
             credentials=self.credentials,
+            egress=self.rules,
             connector=self.connector,
             reporter=self.reporter,
             accounts=self.accounts,

@@ -10,10 +10,10 @@ import pytest
 
 from core.egress.credential_messages import CredentialInfo, Credentials, DeleteCredential, ListCredentials
 from core.egress.vault_access import VaultUnavailable
-from core.oauth.grant import Grant
+from core.oauth.grant import Grant, basic
 from core.oauth.renewing import GrantLost
 from core.vault.vault import Vault
-from tests.fakes.auth_server import SECRET, FakeAuthServer, Misbehaviour
+from tests.fakes.auth_server import CLIENT, SECRET, FakeAuthServer, Misbehaviour
 from tests.fakes.oauth_world import World, world
 
 HOUR_S = 3_600
@@ -241,7 +241,8 @@ def test_what_a_server_echoes_has_no_secret_in_it_any_more(tmp_path: Path) -> No
             with pytest.raises(VaultUnavailable, match="struck out") as raised:
                 await here.value()
             said = f"{raised.value} {here.notes.records}"
-            for secret in (SECRET, here.server.families[0].refresh[0], here.server.families[0].access[0]):
+            sent = basic(CLIENT, SECRET).removeprefix("Basic ")
+            for secret in (sent, SECRET, here.server.families[0].refresh[0]):
                 assert secret not in said
                 assert secret[:20] not in said
 

@@ -15,7 +15,10 @@ import pytest
 from core.hub.openapi.table import ROUTES, Route
 from tests.fakes.real_server import LIMIT_S, Person, RealServer
 
-_OPEN = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/schema", "/v1/schema/{name}"}
+_OPEN = {
+    "/healthz", "/readyz", "/v1/openapi.json", "/v1/schema", "/v1/schema/{name}",
+    "/v1/oauth/{provider}/callback",  # a browser comes here, with a state that is worth nothing to others
+}  # fmt: skip
 _BODIES: dict[str, Any] = {
     "patch /v1/sessions/{id}": {"title": "mine"},
     "post /v1/sessions/{id}/fork": {"at": 1, "id": "forked"},
@@ -45,7 +48,9 @@ class Things(NamedTuple):
 
     def path(self, route: Route) -> str:
         """A route's path, with the query that it is of interest with."""
-        path = route.path.format(id=self.session, turn=self.turn, name=self.name)
+        path = route.path.format(
+            id=self.session, turn=self.turn, name=self.name, provider="nobody", rule="rule_0"
+        )
         queries = {
             "/v1/files": f"?path={self.name}.txt",
             "/v1/files/content": f"?path={self.name}.txt",
@@ -105,7 +110,7 @@ def plain(answer: Answered, things: Things) -> Answered:
     """An answer without what is of that request alone."""
     text = answer.text.replace(things.session, "ID").replace(things.turn, "TURN").replace(things.name, "NAME")
     text = re.sub(r'"user":"[^"]*"', "", text)
-    text = re.sub(r"(req|turn|chatcmpl|msg)[-_][0-9a-f]+", r"\1", text)
+    text = re.sub(r"(req|turn|chatcmpl|msg|rule)[-_][0-9a-f]+", r"\1", text)
     text = re.sub(r'"created(_s|_at)?":[^,}]*|Date: [^\n]*|Content-Length: [^\n]*', "", text)
     return Answered(answer.status, text)
 
