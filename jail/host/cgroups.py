@@ -13,14 +13,20 @@ killed has left is recognised by the next one, wherever it was, and nothing else
 import json
 import os
 import secrets
-import signal
-import time
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from jail.host.cgroup_tree import (
+    end_all,
+    groups_below,
+    make_groups,
+    remove_group,
+    set_file,
+    settings,
+    undo_groups,
+)
 from jail.host.hierarchies import CONTROLLERS, Hierarchy, find_hierarchies
 from jail.host.messages import HostError
 from jail.host.profile import Limits
@@ -28,12 +34,6 @@ from jail.host.profile import Limits
 _RECORD: Final = "cgroups.json"
 _MAX_RECORD_BYTES: Final = 65_536
 _PREFIX: Final = "certosa-"
-_TRUSTED_WEIGHT: Final = 1_000  # to all jails' 100: ten to one where both want all of the CPU
-_PERIOD_US: Final = 100_000
-_SHARES: Final = 1_024  # of version 1, for a weight of 100
-_SPARE_PROCESSES: Final = 4  # a builder, bwrap and its child, for a moment
-_END_S: Final = 3.0
-
 
 UseCgroups = Literal["auto", "off", "required"]
 
@@ -63,7 +63,7 @@ class JailCgroup:
 
     def remove(self) -> bool:
         """Remove it; False while a process is left in it."""
-        left = [path for path in {path for _, path in self.places.values()} if not _remove(path)]
+        left = [path for path in {path for _, path in self.places.values()} if not remove_group(path)]
         return not left
 
 
@@ -98,9 +98,9 @@ class Cgroups:
         usable = []
         for one in found:
             try:
-                usable.append(_make(one, name))
+                usable.append(make_groups(one, name))
             except OSError:
-                _undo(one, name)
+                undo_groups(one, name)
         return cls(tuple(one for one in usable if one.controllers), name, record)
 
     @property
@@ -127,8 +127,8 @@ class Cgroups:
                 path = one.base / self._name / "jails" / str(self._count)
                 path.mkdir(mode=0o755)
                 places |= dict.fromkeys(one.controllers, (one.version, path))
-                for file, value in _settings(one, limits):
-                    _set(path / file, value)
+                for file, value in settings(one, limits):
+                    set_file(path / file, value)
         except OSError as error:
             self.give_back(JailCgroup(places))
             raise HostError(f"the jail's limits could not be set: {error}") from None
@@ -146,7 +146,7 @@ class Cgroups:
     def close(self) -> None:
         """Remove all of it, and go back to where this process came from."""
         for one in self._hierarchies:
-            _undo(one, self._name)
+            undo_groups(one, self._name)
         if self._hierarchies and not any(path.exists() for path in _read(self._record)):
             self._record.unlink(missing_ok=True)
         self._hierarchies = ()
@@ -169,9 +169,9 @@ def sweep(record: Path) -> None:
     """End and remove what the groups hold that are recorded there; nobody may use them any more."""
     for path in _read(record):
         if path.name.startswith(_PREFIX) and (path / "cgroup.procs").exists():
-            _end(path / "jails")
-            for group in _below(path):
-                _remove(group)
+            end_all(path / "jails")
+            for group in groups_below(path):
+                remove_group(group)
 
 
 def running_controllers(run_dir: Path) -> tuple[dict[str, int], bool] | None:
@@ -196,139 +196,6 @@ def running_controllers(run_dir: Path) -> tuple[dict[str, int], bool] | None:
 def _counts_swap(top: Path) -> bool:
     names = ("memory.swap.max", "memory.memsw.limit_in_bytes")
     return any((top / "jails" / name).exists() for name in names)
-
-
-def _make(one: Hierarchy, name: str) -> Hierarchy:
-    """Make a server's groups in one tree; returns the controllers that work there. Raises OSError."""
-    top = one.base / name
-    top.mkdir(mode=0o755)
-    if one.version == 2 or "cpu" in one.controllers:
-        (top / "trusted").mkdir(mode=0o755)
-        _set(top / "trusted" / "cgroup.procs", str(os.getpid()))
-    controllers = one.controllers
-    if one.version == 2:
-        controllers = tuple(c for c in controllers if _enable(c, (one.base, top)))
-    jails = top / "jails"
-    jails.mkdir(mode=0o755)
-    if one.version == 2:
-        controllers = tuple(c for c in controllers if _enable(c, (jails,)))
-    if "cpu" in controllers:
-        # a group of version 1 stands beside single processes, and would get as little as one of them
-        whole = ((top, _TRUSTED_WEIGHT),) if one.version == 1 else ()
-        for group, weight in (*whole, (top / "trusted", _TRUSTED_WEIGHT), (jails, 100)):
-            _set(group / ("cpu.weight" if one.version == 2 else "cpu.shares"), _weight(one.version, weight))
-    trial = jails / "trial"
-    trial.mkdir(mode=0o755)
-    try:
-        usable = replace(one, controllers=controllers)
-        for file, value in _settings(usable, Limits()):
-            _set(trial / file, value)
-    finally:
-        _remove(trial)
-    return usable
-
-
-def _undo(one: Hierarchy, name: str) -> None:
-    """Remove a server's groups in one tree, with what is left in the jails'."""
-    top = one.base / name
-    if not top.exists():
-        return
-    _end(top / "jails")
-    for group in _below(top / "jails"):
-        _remove(group)
-    if one.version == 2:
-        # as long as controllers are on, no process may stand in the group that they are on for
-        for group in (top, *((one.base,) if one.base == one.own else ())):
-            for controller in one.controllers:
-                with suppress(OSError):
-                    _set(group / "cgroup.subtree_control", f"-{controller}")
-    with suppress(OSError):
-        _set(one.own / "cgroup.procs", str(os.getpid()))
-    deadline_s = time.monotonic() + _END_S
-    while [group for group in _below(top) if not _remove(group)] and time.monotonic() < deadline_s:
-        time.sleep(0.005)  # what was killed is not yet reaped
-
-
-def _settings(one: Hierarchy, limits: Limits) -> Iterable[tuple[str, str]]:
-    """What to write where; swap and quota only where the kernel has them is up to :func:`_set`."""
-    memory, swap = limits.memory_bytes, limits.swap_bytes
-    if "memory" in one.controllers and memory and one.version == 2:
-        yield "memory.max", str(memory)
-        yield "?memory.swap.max", str(swap)
-    elif "memory" in one.controllers and memory:
-        yield "memory.limit_in_bytes", str(memory)
-        yield "?memory.memsw.limit_in_bytes", str(memory + swap)
-    if "pids" in one.controllers:
-        yield "pids.max", str(limits.processes + _SPARE_PROCESSES)
-    if "cpu" in one.controllers:
-        quota = round(limits.cpus * _PERIOD_US)
-        if one.version == 2:
-            yield "cpu.weight", _weight(2, limits.cpu_weight)
-            if quota:
-                yield "cpu.max", f"{quota} {_PERIOD_US}"
-        else:
-            yield "cpu.shares", _weight(1, limits.cpu_weight)
-            if quota:
-                yield "cpu.cfs_quota_us", str(quota)
-
-
-def _weight(version: int, weight: int) -> str:
-    return str(weight) if version == 2 else str(max(2, weight * _SHARES // 100))
-
-
-def _set(path: Path, value: str) -> None:
-    """Write a group's file; a name with "?" is left out where the kernel has no such file."""
-    if path.name.startswith("?"):
-        path = path.with_name(path.name[1:])
-        if not path.exists():
-            return
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, value.encode())
-    finally:
-        os.close(fd)
-
-
-def _enable(controller: str, groups: tuple[Path, ...]) -> bool:
-    try:
-        for group in groups:
-            _set(group / "cgroup.subtree_control", f"+{controller}")
-    except OSError:
-        return False
-    return True
-
-
-def _below(path: Path) -> list[Path]:
-    """A group and all below it, the innermost first."""
-    return [Path(directory) for directory, _, _ in os.walk(path, topdown=False)]
-
-
-def _remove(path: Path) -> bool:
-    try:
-        path.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def _end(path: Path) -> None:
-    """SIGKILL for what is in a group or below it, until nothing is (within 3 s)."""
-    deadline_s = time.monotonic() + _END_S
-    while (pids := _processes(path)) and time.monotonic() < deadline_s:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)  # no event tells of another's child
-
-
-def _processes(path: Path) -> list[int]:
-    found: list[int] = []
-    for group in _below(path):
-        with suppress(OSError):
-            found += map(int, (group / "cgroup.procs").read_text(encoding="ascii").split())
-    return [pid for pid in found if pid > 0]
 
 
 def _write(record: Path, paths: list[str]) -> None:
