@@ -67,14 +67,15 @@ def _wait_until(what: str, done: Callable[[], Any]) -> Any:
 
 def _groups_of(house: House) -> list[Path]:
     """What a spawner of this house has recorded, as far as it is there."""
-    record = house.data_dir / "_run" / "cgroups.json"
-    if not record.exists():
+    try:  # whoever ends may remove it meanwhile
+        record = (house.data_dir / "_run" / "cgroups.json").read_text()
+    except FileNotFoundError:
         return []
-    return [path for path in map(Path, json.loads(record.read_text())) if path.exists()]
+    return [path for path in map(Path, json.loads(record)) if path.exists()]
 
 
 def _jail_groups(house: House) -> list[Path]:
-    return [path for top in _groups_of(house) for path in (top / "jails").iterdir() if path.is_dir()]
+    return [path for top in _groups_of(house) for path in (top / "jails").glob("*/")]
 
 
 def _members(groups: list[Path]) -> set[int]:
