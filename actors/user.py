@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from actors.approvals import ApprovalRules, Approvals, Question
 from actors.base import Actor, Ref, tell, void
-from actors.edge import Channel, Edge
+from actors.channel import Bounds, Channel
+from actors.edge import Edge
 from actors.instructions import (
     Append,
     CallEnd,
@@ -130,6 +131,7 @@ class UserActor(Actor):
     Args:
         user: whose; every spec and every jail is checked against it.
         edge: where the jail's channel lives.
+        bounds: gives those of a jail's channel, at each start.
         jails: how jails start and end.
         services: by verb, who serves it.
         mode: whether this user's agent may use a verb.
@@ -146,6 +148,7 @@ class UserActor(Actor):
         *,
         user: str,
         edge: Edge,
+        bounds: Callable[[], Bounds],
         jails: Jails,
         services: Mapping[str, Service],
         mode: Callable[[str], Mode],
@@ -157,6 +160,7 @@ class UserActor(Actor):
         super().__init__(name, parent, observer)
         self._user = user
         self._edge = edge
+        self._bounds = bounds
         self._jails = jails
         self._services = services
         self._book = book
@@ -251,7 +255,8 @@ class UserActor(Actor):
         def closed(_channel: Channel, error: CertosaError | None) -> None:
             tell(me, Closed(life, error if isinstance(error, PeerFault) else None))
 
-        self._channel = self._edge.attach(sock, Zmtp(MAX_FRAME_BYTES), deliver, closed)
+        framer = Zmtp(MAX_FRAME_BYTES)
+        self._channel = self._edge.attach(sock, framer, deliver, closed, self._bounds(), self._user)
 
     # -- carrying out -------------------------------------------------------------------------------
 

@@ -25,7 +25,9 @@ import structlog
 
 from actors.approvals import ApprovalRules
 from actors.base import Actor, Exited, Ref, ask, tell
+from actors.channel import Bounds
 from actors.edge import Edge
+from actors.fairness import PaceLimits
 from actors.observer import Observer
 from actors.restart import RestartPolicy
 from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
@@ -121,6 +123,7 @@ class Core:
         self._policy = Policy(config.verbs)
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
+        metrics.watch_edge(self._edge.totals)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
@@ -290,6 +293,7 @@ class Core:
             observer,
             user=user,
             edge=self._edge,
+            bounds=lambda: _bounds(self._config),
             jails=self._pool,
             services=services,
             mode=self._policy.mode,
@@ -323,6 +327,7 @@ class Core:
             users=self._table,
             link=self._link,
             pool=self._pool,
+            served=self._edge.served,
             missing=self._missing,
             admission=lambda: self._hub.admission,
         )
@@ -392,6 +397,7 @@ class Core:
             "pool": dataclasses.asdict(await self._pool.describe()),
             "turns": self._hub.describe(),
             "egress": self._link.describe(),
+            "edge": {user: served._asdict() for user, served in self._edge.served().items()},
             "loop_lag_s": self._hub.admission.lag_s,
         }
 
@@ -454,6 +460,16 @@ async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets, tl
 def _rules(config: Config) -> ApprovalRules:
     section = config.approvals
     return ApprovalRules(section.expires_s, section.max_open, section.held_s)
+
+
+def _bounds(config: Config) -> Bounds:
+    edge = config.edge
+    return Bounds(
+        unacked=edge.waiting_frames,
+        unacked_bytes=edge.waiting_bytes,
+        backlog_bytes=edge.backlog_bytes,
+        pace=PaceLimits(edge.frames_per_s, edge.burst, edge.patience_s),
+    )
 
 
 def _budget(config: Config) -> Budget:

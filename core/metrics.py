@@ -5,12 +5,15 @@ from a closed set and are created at the start, so a rate is right from the firs
 not in the set counts as ``other``. A user's id is never a label. Everything here is thread-safe.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from actors.asking import Resolution
+from actors.edge import Totals
 from core.ledger.metering import Dimension, Level
 from core.pool.jails import State, Why, WhyNot
 from jail.host.messages import LimitMet
@@ -127,6 +130,10 @@ class Metrics:
         self._loop_lag_s = Gauge(
             "certosa_loop_lag_seconds", "How late the hub's event loop runs.", registry=r
         )
+
+    def watch_edge(self, totals: Callable[[], Totals]) -> None:
+        """Tell of the edge what it counts itself; asked whenever the metrics are."""
+        self.registry.register(_EdgeCollector(totals))
 
     # -- the hub ----------------------------------------------------------------------------------
 
@@ -248,6 +255,24 @@ class PoolMetrics:
     def waited(self, seconds: float) -> None:
         """A jail is started, that long after it was wanted."""
         self._wait_s.observe(seconds)
+
+
+class _EdgeCollector(Collector):
+    """The edge's counters: it counts with each read, and is asked now and then."""
+
+    def __init__(self, totals: Callable[[], Totals]) -> None:
+        self._totals = totals
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """All of them."""
+        now = self._totals()
+        for name, text, value in (
+            ("certosa_edge_frames", "Frames read of jails and of the link to egress.", now.frames),
+            ("certosa_edge_read_bytes", "Bytes read of them.", now.bytes),
+            ("certosa_edge_rounds", "Rounds in which everybody who waited was read.", now.rounds),
+            ("certosa_edge_slowed", "Times that a jail was not read for a while: too fast.", now.slowed),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
 
 
 class _Labelled:

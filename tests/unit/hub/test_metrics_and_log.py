@@ -1,5 +1,6 @@
 """Metrics have closed labels; log lines are JSON without what must not be there."""
 
+import itertools
 import json
 import logging
 import re
@@ -10,6 +11,7 @@ import pytest
 import structlog
 from prometheus_client import generate_latest
 
+from actors.edge import Totals
 from core.log import configure_logging
 from core.metrics import Metrics
 from jail.wire.schema import Failure, TurnEnd
@@ -42,6 +44,20 @@ def test_a_label_outside_its_set_counts_as_other_and_makes_no_series() -> None:
     assert 'certosa_jails_ended_total{reason="other"} 1.0' in text
     assert 'certosa_jails_ended_total{reason="fault"} 1.0' in text
     assert 'certosa_http_requests_total{route="other",status="5xx"} 1.0' in text
+
+
+def test_the_edge_is_asked_for_its_counts_whenever_the_metrics_are() -> None:
+    metrics, frames = Metrics(), itertools.count(3)
+    metrics.watch_edge(lambda: Totals(next(frames), 70, 2, 1))
+    value = metrics.registry.get_sample_value
+    text = generate_latest(metrics.registry).decode()
+    for line in ("read_bytes_total 70.0", "rounds_total 2.0", "slowed_total 1.0"):
+        assert f"certosa_edge_{line}" in text
+    before = value("certosa_edge_frames_total")
+    after = value("certosa_edge_frames_total")
+    assert before is not None
+    assert after is not None
+    assert after > before >= 3
 
 
 def test_turns_are_counted_in_and_out() -> None:
