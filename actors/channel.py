@@ -13,6 +13,8 @@ from actors.fairness import Pace, PaceLimits
 from jail.wire.errors import CertosaError, PeerFault
 
 _READ_BYTES = 65_536
+_FRAME_S = 50e-6
+"""A frame whose handling takes longer than this costs more than one: some are a thousand times the work."""
 
 
 class Framer(Protocol):
@@ -112,6 +114,7 @@ class Channel:
         self._backlog_bytes = 0
         self._unacked: deque[int] = deque()  # the sizes of what was delivered
         self._unacked_bytes = 0
+        self._unpaid = 0  # what messages cost beyond one each, as their handling showed
         self._held: set[Held] = set()
         self._frames = self._bytes = self._visits = self._slowed = 0
         self.name = name
@@ -152,9 +155,10 @@ class Channel:
         if overflow:
             self._edge.fail(self, PeerFault("flood", "the peer does not read"))
 
-    def ack(self, count: int) -> None:
-        """Say that the ``count`` oldest of the messages delivered were dealt with."""
+    def ack(self, count: int, took_s: float = 0.0) -> None:
+        """Say that the ``count`` oldest messages delivered were dealt with, and what CPU time it took."""
         with self._lock:
+            self._unpaid += max(0, round(took_s / _FRAME_S) - count)
             for _ in range(min(count, len(self._unacked))):
                 self._unacked_bytes -= self._unacked.popleft()
             go_on = (
@@ -191,8 +195,8 @@ class Channel:
     def serve(self, allowance: int) -> tuple[int, bool]:
         """Read, and deliver what is whole, of about ``allowance`` frames at most.
 
-        Returns what it cost, and whether more is known to wait. A frame costs 1; so does a read that brought
-        none, or a peer that sends single bytes would cost a great deal and pay nothing.
+        Returns what it cost, and whether more is known to wait. A frame costs 1, and more where the handling
+        of those before took long; a read that brought none costs 1, or single bytes would cost nothing.
         """
         data = b""
         if not self._framer.more:
@@ -206,7 +210,8 @@ class Channel:
         except CertosaError as error:
             self.finish(error, report=True)
             return 1, False
-        cost = max(1, self._framer.handled)
+        with self._lock:
+            cost, self._unpaid = max(1, self._framer.handled) + self._unpaid, 0
         self._visits += 1
         self._frames += self._framer.handled
         self._bytes += len(data)

@@ -185,9 +185,11 @@ class UserActor(Actor):
         now, state = time.monotonic(), self._state
         match message:
             case Frames(life, payloads):
+                began_s = time.thread_time()
+                instructions = state.frames(life, payloads, now)
                 if self._channel is not None and life == state.life:  # a life's channel counts its own
-                    self._channel.ack(len(payloads))
-                return state.frames(life, payloads, now)
+                    self._channel.ack(len(payloads), time.thread_time() - began_s)
+                return instructions
             case AnsweredItem(life, request_id, body):
                 return state.answered_item(life, request_id, body)
             case Answered(life, request_id, body):

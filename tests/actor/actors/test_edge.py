@@ -259,6 +259,21 @@ def test_one_that_never_lets_up_is_ended_with_a_reason(edge: Edge) -> None:
     assert error.reason == "rate"
 
 
+def test_messages_that_took_long_to_deal_with_are_paid_for(edge: Edge) -> None:
+    bounds = Bounds(unacked=4, pace=PaceLimits(per_s=1_000, burst=1_000, patience_s=60))
+    heavy, light = End(edge, bounds, "heavy"), End(edge, bounds, "light")
+    for end, took_s in ((heavy, 1.0), (light, 0.000_1)):  # a second of CPU time is ten thousand frames
+        for line in (b"first", b"second"):
+            end.far.sendall(line + b"\n")
+            assert end.take(1) == [line]
+            end.channel.ack(1, took_s if line == b"first" else 0.0)
+    deadline_s = time.monotonic() + _LIMIT_S
+    while edge.served()["heavy"].slowed == 0:  # counted after what it was slowed for was delivered
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+    assert edge.served()["light"].slowed == 0
+
+
 def test_bytes_one_by_one_are_paid_for_as_well(edge: Edge) -> None:
     end = End(edge, Bounds(pace=PaceLimits(per_s=100, burst=20, patience_s=60)), "ann")
     for _ in range(60):
