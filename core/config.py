@@ -466,16 +466,20 @@ def load_config(path: Path | None) -> Config:
 
     Raises ConfigError with the file, the key and the line.
     """
+    return parse_config(config_text(path), str(path or default_config_path()))
+
+
+def config_text(path: Path | None) -> str:
+    """What stands in a configuration file, "" where the default one is missing; ConfigError."""
     found = path or default_config_path()
     try:
-        text = found.read_text(encoding="utf-8")
+        return found.read_text(encoding="utf-8")
     except FileNotFoundError:
         if path is None:
-            return Config()
+            return ""
         raise ConfigError(f"{found}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{found}: cannot be read: {error}") from None
-    return parse_config(text, str(found))
 
 
 def parse_config(text: str, source: str = "configuration") -> Config:

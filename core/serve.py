@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from core.backup.archive import STAGING
-from core.config import Config, is_loopback
+from core.config import Config, config_text, is_loopback
 from core.errors import CoreError
 from core.log import configure_logging
 from core.master_keys import open_master_keys
@@ -84,7 +84,9 @@ def serve(config: Config, config_path: Path | None) -> int:
                 "hub_without_tls", host=config.hub.host, hint="tokens go unencrypted unless a proxy encrypts"
             )
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
-        reload = Reloader(config, config_path, lambda new: open_files(new, data_dir, owners))
+        reload = Reloader(
+            config, config_text(config_path), config_path, lambda new: open_files(new, data_dir, owners)
+        )
         return run_spawner(spawner, core, egress, observe, reload)
 
 

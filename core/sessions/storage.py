@@ -24,6 +24,7 @@ import structlog
 
 from core.errors import CoreError
 from core.kept_copy import forget_copies
+from core.purge_clock import FiledPurgeClock
 from core.sessions.approvals import ApprovalRecords
 from core.sessions.database import Database
 from core.sessions.errors import StorageError
@@ -87,8 +88,9 @@ class Storage:
 
     def __init__(self, directory: Path, threads: int, keep_days: int = 0) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clock = FiledPurgeClock(directory / "purged-until")
         self._threads = [
-            _StorageThread(directory, number, Retention(directory, number, threads, keep_days))
+            _StorageThread(directory, number, Retention(directory, number, threads, keep_days, clock))
             for number in range(threads)
         ]
         for thread in self._threads:
