@@ -191,6 +191,7 @@ class EgressLink:
             body.messages,
             body.tools,
             request.turn.sampling,
+            fallbacks=agent.fallbacks,
         )
         with self._lock:
             self._streams[stream_id] = request
