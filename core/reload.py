@@ -15,6 +15,7 @@ import msgspec
 from core.config import Config, config_text, default_config_path, parse_config
 from core.cut_short import cut_short
 from core.errors import ConfigError, CoreError
+from core.limits import LIMITS
 from jail.host.messages import HostError
 from jail.host.reloading import Fresh
 
@@ -26,6 +27,8 @@ LIVE = (
     "hub.public_url",
     "access",
     "jail.start_timeout_s",
+    *(f"jail.{name}" for name in LIMITS),
+    "jail.users",
     *(f"pool.{name}" for name in ("idle_s", "memory_bytes", "free_bytes", "max_waiting", "wait_s", "users")),
     "agent",
     "usage.soft",
@@ -49,6 +52,7 @@ class Reloader:
         text: what the file said then.
         path: where the file lies; None: the default place.
         open_files: opens certificates, keys and the provider key file of a configuration, by flag.
+        on_use: is given each configuration that is in use from now on.
     """
 
     def __init__(
@@ -57,12 +61,14 @@ class Reloader:
         text: str,
         path: Path | None,
         open_files: Callable[[Config], dict[str, int]],
+        on_use: Callable[[Config], None] = lambda _: None,
     ) -> None:
         self._config = config
         self._text = text
         self._doubted = ""
         self._path = path
         self._open_files = open_files
+        self._on_use = on_use
 
     def __call__(self) -> Fresh:
         """Read what is new. Raises HostError where the file or one that it names won't do."""
@@ -96,6 +102,7 @@ class Reloader:
 
     def _in_use(self, config: Config, text: str) -> None:
         self._config, self._text = config, text
+        self._on_use(config)
 
 
 def merge_live(old: Config, new: Config) -> tuple[Config, list[str], list[str]]:
