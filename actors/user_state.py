@@ -182,11 +182,13 @@ class UserState:
                 self._launch(now_s)
         return self._take()
 
-    def cancel_turn(self, turn_id: str, now_s: float) -> list[Instruction]:
+    def cancel_turn(
+        self, turn_id: str, now_s: float, why: str = "the turn was cancelled"
+    ) -> list[Instruction]:
         """End a turn early; silent for one that is over."""
         turn = self._turns.get(turn_id)
         if turn is not None:
-            self._end_early(turn, Failure("cancelled", "the turn was cancelled"), now_s)
+            self._end_early(turn, Failure("cancelled", why), now_s)
         return self._take()
 
     def start_call(self, spec: CallSpec, now_s: float) -> list[Instruction]:

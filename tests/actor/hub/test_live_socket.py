@@ -627,6 +627,7 @@ async def test_a_server_that_stops_gives_the_turns_end_then_closes_with_the_last
         closed = await socket.closed()
     assert [event["type"] for event in events] == ["accepted", "delta", "error", "watch_ended"]
     assert events[2]["code"] == "cancelled"
+    assert "the server was stopped before the turn was done" in events[2]["message"]
     assert (events[3]["code"], events[3]["last"]) == ("stopping", events[2]["id"])
     assert closed == Closed(1001, f"stopping last={events[2]['id']}")
     assert streamed == events
