@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from core.config import AccessSection, AdminSection, HubSection, LiveSection
+from core.exposition import Ask, Exposition
 from core.hub.access import ACCESS, Access
 from core.hub.admin import AdminApi, Administration
 from core.hub.admin_access import guard_admin, guard_socket
@@ -38,6 +38,7 @@ from core.hub.tls import Tls
 from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import Starter, Turns
 from core.hub.usage import Accounts, AccountsApi, UsageApi
+from core.lag import watch_loop
 from core.metrics import Metrics
 from core.sessions import Library, SessionsService
 
@@ -45,7 +46,6 @@ _MAX_ADMIN_BODY_BYTES = 64 << 10
 _MAX_ADMIN_CONNECTIONS = 256
 _CANCEL_S = 3.0
 _CLOSE_S = 2.0
-_LAG_PERIOD_S = 0.25
 _DISK_PERIOD_S = 1.0
 _MAX_LINE_BYTES = 8_190
 # what was sent and is not acknowledged, or not read, for so long ends the connection: tcp(7)
@@ -59,7 +59,8 @@ class HubParts:
     """What the hub is given.
 
     ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
-    the server still waits for before it is ready (empty: ready).
+    the server still waits for before it is ready (empty: ready). ``others_metrics``: see
+    core.exposition.Exposition.
     """
 
     config: HubSection
@@ -80,6 +81,7 @@ class HubParts:
     admin: AdminSection
     access: AccessSection
     free_bytes: Callable[[], int] | None = None
+    others_metrics: Mapping[str, Ask] = field(default_factory=dict)
     hub_tls: Tls | None = None
     admin_tls: Tls | None = None
     stall_s: float = STALL_S
@@ -93,6 +95,7 @@ class HubServer:
         self._parts = parts
         self.admission = Admission(parts.config, parts.metrics)
         self._access = Access(parts.access, parts.login_failed)
+        self._exposition = Exposition(parts.metrics, parts.others_metrics)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._live = Live(
             LiveParts(
@@ -121,7 +124,7 @@ class HubServer:
 
         The sockets are closed by :meth:`stop`.
         """
-        self._lag = asyncio.create_task(self._watch_lag(), name="loop-lag")
+        self._lag = asyncio.create_task(watch_loop(self._lagged), name="loop-lag")
         self._disk = asyncio.create_task(self._watch_disk(), name="disk-space")
         most = self._parts.config.max_connections
         hub_tls, admin_tls = self._parts.hub_tls, self._parts.admin_tls
@@ -279,9 +282,9 @@ class HubServer:
         missing = [*self._parts.missing(), *(["stopping"] if self.admission.stopping else [])]
         return _json({"ready": not missing, "missing": missing}, 503 if missing else 200)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        body = generate_latest(self._parts.metrics.registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = await self._exposition.render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _watch_disk(self) -> None:
         look = self._parts.free_bytes
@@ -293,13 +296,9 @@ class HubServer:
                 _log.error("disk_not_looked_at", error=str(error))
             await asyncio.sleep(_DISK_PERIOD_S)
 
-    async def _watch_lag(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            before_s = loop.time()
-            await asyncio.sleep(_LAG_PERIOD_S)
-            self.admission.lag_s = lag_s = max(0.0, loop.time() - before_s - _LAG_PERIOD_S)
-            self._parts.metrics.loop_lag(lag_s)
+    def _lagged(self, lag_s: float) -> None:
+        self.admission.lag_s = lag_s
+        self._parts.metrics.lagged("hub", lag_s)
 
 
 def _json(body: object, status: int = 200) -> web.Response:

@@ -1,5 +1,6 @@
 """All jails of one life of core's: started at core's word, followed, ended, reaped."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,16 @@ from jail.host.launcher import JailSpec, Starter
 from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
 from jail.host.measure import measure
-from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, JailUse, StartJail, ToCore
+from jail.host.messages import (
+    HostError,
+    JailExited,
+    JailFailed,
+    JailStarted,
+    JailUse,
+    Start,
+    StartJail,
+    ToCore,
+)
 from jail.host.profile import Limits, Profile, System, user_paths
 from jail.host.running import Phase, RunningJail
 
@@ -20,6 +30,8 @@ Observe = Callable[[str, Mapping[str, Any]], None]
 
 _STUCK_S: Final = 120.0  # bwrap got no further in this time; emulated and busy, it needs many seconds
 _KILL_STEP_S: Final = 2.0
+MEASURE_S: Final = 0.02
+"""What measuring may take at once; it begins the last one within that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,7 @@ class JailPlan:
     max_alive: int
     max_starting: int
     command: tuple[str, ...] = ()
+    start: Start = "exec"
 
     def spec(self, user: str, host_uid: int) -> JailSpec:
         """A user's jail. Raises HostError for an id that isn't one, or directories that aren't."""
@@ -142,9 +155,12 @@ class Jails:
         self._open = False
 
     def measure(self, lives: Iterable[int]) -> tuple[JailUse, ...]:
-        """What these use; those that are gone are left out."""
-        found = []
+        """What these use; those that are gone are left out, and those past :data:`MEASURE_S`."""
+        found: list[JailUse] = []
+        deadline_s = time.monotonic() + MEASURE_S
         for life in lives:
+            if found and time.monotonic() >= deadline_s:
+                break
             if (entry := self._entries.get(life)) is not None:
                 used = measure(entry.jail.pids)
                 if used.processes:
@@ -233,8 +249,9 @@ class Jails:
         if entry.timer is not None:
             entry.timer.cancel()
         life, jail = entry.request.life, entry.jail
-        self._send(JailStarted(life, jail.spawn_s, jail.init_pid), jail.edge.detach())
-        self._observe("jail_started", {"life": life, "spawn_s": round(jail.spawn_s, 6)})
+        self._send(JailStarted(life, jail.spawn_s, jail.init_pid, self._plan.start), jail.edge.detach())
+        spawned = {"life": life, "spawn_s": round(jail.spawn_s, 6)}
+        self._observe("jail_started", spawned | _asked_by(entry.request))
         self._start_waiting()
 
     def _on_end(self, entry: _Entry) -> None:
@@ -257,7 +274,8 @@ class Jails:
                 self._fail(entry.request, "it was killed before it started")
             else:
                 if entry.jail.why:
-                    self._observe("jail_build_failed", {"life": life, "message": entry.jail.why})
+                    failed = {"life": life, "message": entry.jail.why}
+                    self._observe("jail_build_failed", failed | _asked_by(entry.request))
                 self._diagnose(entry.request)
         self._start_waiting()
         if not self._entries:
@@ -280,4 +298,8 @@ class Jails:
 
     def _fail(self, request: StartJail, message: str) -> None:
         self._send(JailFailed(request.life, message), None)
-        self._observe("jail_failed", {"life": request.life, "message": message})
+        self._observe("jail_failed", {"life": request.life, "message": message} | _asked_by(request))
+
+
+def _asked_by(request: StartJail) -> dict[str, str]:
+    return {"request_id": request.request} if request.request else {}

@@ -1,10 +1,13 @@
-"""What a jail's processes hold in memory and have used of the CPU, as the host sees it."""
+"""What a jail's processes hold in memory and have used of the CPU, as the host sees it; and we ourselves."""
 
 import os
+import resource
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 _PROC = Path("/proc")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -12,14 +15,45 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _MAX_PROCESSES = 1_024
 # Adding up a process's mappings takes as long as it has mappings: a jail may make that long on purpose.
 _CAREFUL_S = 0.02
+_SHOWN = (b"Pss", b"Private_Clean", b"Private_Dirty")
 
 
 class Use(NamedTuple):
-    """Memory in bytes, processes, and CPU time in seconds; all 0 once the jail has ended."""
+    """Memory in bytes, processes, and CPU time in seconds; all 0 once the jail has ended.
+
+    ``private_bytes`` of the memory no other process shares; 0 where the kernel does not show it.
+    """
 
     memory_bytes: int
     processes: int
     cpu_s: float
+    private_bytes: int = 0
+
+
+class ProcessUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a process of ours uses: resident memory, and ``started_s`` as Unix time."""
+
+    cpu_s: float
+    memory_bytes: int
+    descriptors: int
+    descriptors_limit: int
+    threads: int
+    started_s: float
+
+
+def own_use() -> ProcessUse:
+    """What this process uses. Raises OSError."""
+    stat = (_PROC / "self" / "stat").read_bytes()
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    up_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / _TICKS
+    return ProcessUse(
+        time.process_time(),
+        int((_PROC / "self" / "statm").read_bytes().split()[1]) * _PAGE_BYTES,
+        len(os.listdir("/proc/self/fd")) - 1,  # that look's own
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        int(fields[17]),
+        round(time.time() - up_s, 2),
+    )
 
 
 def measure(pids: Iterable[int], proc: Path = _PROC) -> Use:
@@ -30,7 +64,7 @@ def measure(pids: Iterable[int], proc: Path = _PROC) -> Use:
     """
     deadline_s = time.monotonic() + _CAREFUL_S
     waiting, seen = list(pids), set[int]()
-    memory, ticks, found = 0, 0, 0
+    memory, private, ticks, found = 0, 0, 0, 0
     while waiting and len(seen) < _MAX_PROCESSES:
         pid = waiting.pop()
         if pid in seen:
@@ -39,12 +73,14 @@ def measure(pids: Iterable[int], proc: Path = _PROC) -> Use:
         here = proc / str(pid)
         try:
             ticks += _ticks((here / "stat").read_bytes())
-            memory += _memory(here, careful=time.monotonic() < deadline_s)
+            here_bytes, alone_bytes = _memory(here, careful=time.monotonic() < deadline_s)
+            memory += here_bytes
+            private += alone_bytes
             waiting += _children(here)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
         found += 1
-    return Use(memory, found, ticks / _TICKS)
+    return Use(memory, found, ticks / _TICKS, private)
 
 
 def _ticks(stat: bytes) -> int:
@@ -53,15 +89,20 @@ def _ticks(stat: bytes) -> int:
     return sum(map(int, fields[11:15]))
 
 
-def _memory(here: Path, careful: bool) -> int:
+def _memory(here: Path, careful: bool) -> tuple[int, int]:
+    """Proportional memory, and of it what is private."""
     if careful:
         try:
+            found: dict[bytes, int] = {}
             for line in (here / "smaps_rollup").read_bytes().splitlines():
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) * 1_024
+                name, _, value = line.partition(b":")
+                if name in _SHOWN:
+                    found[name] = int(value.split()[0]) * 1_024
+            if b"Pss" in found:
+                return found[b"Pss"], found.get(b"Private_Clean", 0) + found.get(b"Private_Dirty", 0)
         except PermissionError:
             pass  # it is another's: what everybody may see has to do
-    return int((here / "statm").read_bytes().split()[1]) * _PAGE_BYTES
+    return int((here / "statm").read_bytes().split()[1]) * _PAGE_BYTES, 0
 
 
 def _children(here: Path) -> list[int]:

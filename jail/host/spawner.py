@@ -28,7 +28,10 @@ from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop, Timer
+from jail.host.measure import own_use
 from jail.host.messages import (
+    SPAWNER_EVENTS,
+    AskUse,
     CoreReady,
     EgressLink,
     FromCore,
@@ -42,9 +45,11 @@ from jail.host.messages import (
     Reload,
     RemoveUser,
     Shutdown,
+    Start,
     StartJail,
     ToCore,
     UserReady,
+    UseTold,
     send_message,
 )
 from jail.host.process import become_subreaper
@@ -52,7 +57,7 @@ from jail.host.profile import Limits, System
 from jail.host.reloading import Fresh, Reloading
 from jail.host.removals import Removals
 from jail.host.services import ServiceProcess, ServiceSpec
-from jail.host.starters import Start, make_starter
+from jail.host.starters import make_starter
 from jail.host.syscalls import Machine
 
 _MARGIN_S: Final = 5.0  # for core, past the grace period, to close its files
@@ -137,7 +142,8 @@ class Spawner:
         observe: Observe,
         reload: Callable[[], Fresh] | None = None,
     ) -> None:
-        self._config, self._layout, self._observe = config, layout, observe
+        self._config, self._layout, self._log = config, layout, observe
+        self._counted = dict.fromkeys(SPAWNER_EVENTS, 0)
         self._guard = Guard()  # first: it has the least to inherit
         self._loop = Loop()
         self._core = ServiceProcess(self._loop, core, self._watch)
@@ -145,13 +151,13 @@ class Spawner:
         self._starter = make_starter(config, layout.run_dir, HostUids(config.user_uids))
         self._plan = JailPlan(
             config.data_dir, config.system, config.lib, config.etc, config.limits,
-            config.max_alive, config.max_starting, config.command,
+            config.max_alive, config.max_starting, config.command, config.start,
         )  # fmt: skip
         self._removals = Removals(self._loop, config.data_dir, layout, self._send)
         self._control: Control | None = None
         self._jails = self._new_jails()
         self._egress_control: socket.socket | None = None
-        self._reloading = Reloading(self._loop, reload, self._use, observe) if reload else None
+        self._reloading = Reloading(self._loop, reload, self._use, self._observe) if reload else None
         self._on_terminal = os.isatty(2)
         self._dump = Dump(layout.run_dir / "dump-spawner.txt")
         self._restart: Timer | None = None
@@ -189,6 +195,13 @@ class Spawner:
         self._guard.close()
         end_children()
         self._loop.close()
+
+    def _observe(self, event: str, values: Mapping[str, Any]) -> None:
+        """Log it, and count what is counted: of services by which it was."""
+        counted = event.replace("service", str(values.get("service", "service")))
+        if counted in self._counted:
+            self._counted[counted] += 1
+        self._log(event, values)
 
     # ---- core and egress ----------------------------------------------------------------------
 
@@ -308,6 +321,8 @@ class Spawner:
                 self._jails.kill(message.life)
             case MeasureJails():
                 self._send(JailsMeasured(self._jails.measure(message.lives)))
+            case AskUse():
+                self._send(UseTold(message.request, own_use(), dict(self._counted)))
             case PrepareUser():
                 self._send(UserReady(message.request, self._prepare(message)))
             case RemoveUser():

@@ -34,6 +34,7 @@ class Surroundings:
         progress: takes output of a running tool for the person who watches; never waits.
         timeout_s: how long one call may take.
         result_bytes: past this a result is stored as a file; a tool that can, answers with less.
+        request: the id of what the turn was asked for by; programs have it as CERTOSA_REQUEST_ID.
     """
 
     home: str
@@ -41,11 +42,17 @@ class Surroundings:
     progress: Callable[[str], None] = lambda _: None
     timeout_s: float = 120.0
     result_bytes: int = 32_768
+    request: str = ""
 
     def for_step(self, progress: Callable[[str], None], limits: Limits) -> "Surroundings":
         """The same with one step's output and the turn's limits."""
         return Surroundings(
-            self.home, self.children, progress, float(limits.tool_s), limits.tool_result_bytes
+            self.home,
+            self.children,
+            progress,
+            float(limits.tool_s),
+            limits.tool_result_bytes,
+            self.request,
         )
 
 
