@@ -21,9 +21,9 @@ from jail.host.messages import JailUse
 from jail.wire.schema import Failure
 
 _ASK_S = 5.0
-_WATCH_S = 2.0
+WATCH_S = 2.0
 """Between two looks at the machine's memory while there are jails."""
-_MEASURE = 8
+MEASURE = 8
 """Jails that the spawner is asked to measure at once. That holds it up for some milliseconds, at most for
 jail.host.jails.MEASURE_S: a hundredth of the time between two looks."""
 
@@ -308,7 +308,7 @@ class PoolActor(Actor):
         self._carry_out(self._policy.machine(available_bytes(), self._lag_s(), now_s))
 
     def _measure(self, now_s: float) -> None:
-        lives = tuple(self._policy.stale(_MEASURE, now_s))
+        lives = tuple(self._policy.stale(MEASURE, now_s))
         if lives and not self._measuring:
             self._measuring = True
             self._builder.measure(lives)
@@ -317,7 +317,7 @@ class PoolActor(Actor):
         me, policy = self.actor_ref, self._policy
         if policy.jails and not self._watching:
             self._watching = True
-            self._timers.call_later(_WATCH_S, lambda: void(tell(me, _Watch())))
+            self._timers.call_later(WATCH_S, lambda: void(tell(me, _Watch())))
         due_s = policy.next_deadline_s()
         if due_s is not None and (self._armed_s is None or due_s < self._armed_s):
             self._armed_s = due_s

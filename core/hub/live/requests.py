@@ -94,16 +94,12 @@ class _Answer(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 class Started(_Answer, frozen=True, tag="started"):
-    """A turn runs, or with a `key` known before, has run; its events are those past `after`.
-
-    `request` names this start in the server's log.
-    """
+    """A turn runs, or with a `key` known before, has run; its events are those past `after`."""
 
     ref: Ref
     session: str
     turn: str
     after: EventId
-    request: str = ""
 
 
 class Cancelling(_Answer, frozen=True, tag="cancelling"):

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from aiohttp import WSMsgType, web
 
-from core.acting import acting, current_request, fresh_request
+from core.acting import acting, fresh_request
 from core.errors import CoreError, SealError
 from core.hub.errors import HubError, invalid
 from core.hub.live import requests as said
@@ -231,9 +231,7 @@ class Socket:
             self._check_room(request.session)
         asked = said.TurnAsked(request.text, request.agent, request.key, request.sampling)
         began = await self._starting.start(self._handle, request.session, asked)
-        await self._answer(
-            said.Started(request.ref, request.session, began.turn, began.after, current_request())
-        )
+        await self._answer(said.Started(request.ref, request.session, began.turn, began.after))
         if not request.watch or request.session in self._watches:
             return
         found = await self._parts.sessions.watch(self._handle, request.session, began.after)
