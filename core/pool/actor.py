@@ -21,11 +21,11 @@ from jail.host.messages import JailUse
 from jail.wire.schema import Failure
 
 _ASK_S = 5.0
-WATCH_S = 2.0
+_WATCH_S = 2.0
 """Between two looks at the machine's memory while there are jails."""
-MEASURE = 8
-"""Jails that the spawner is asked to measure at once. That holds it up for some milliseconds, at most for
-jail.host.jails.MEASURE_S: a hundredth of the time between two looks."""
+MEASURE, MEASURE_EVERY_S = 12, 4.0
+"""So many jails, the spawner is asked to measure so often: together less than a hundredth of a core, the fork
+in which it does so and the limit of that (jail.host.measuring) with it. `scripts/bench sampling`."""
 
 
 class Builder(Protocol):
@@ -200,6 +200,7 @@ class PoolActor(Actor):
         self._armed_s: float | None = None
         self._watching = False
         self._measuring = False
+        self._asked_s = -MEASURE_EVERY_S
 
     def handle(self, message: Any) -> Any:
         """One stimulus: decide, carry out, and arm the next deadline."""
@@ -308,16 +309,17 @@ class PoolActor(Actor):
         self._carry_out(self._policy.machine(available_bytes(), self._lag_s(), now_s))
 
     def _measure(self, now_s: float) -> None:
-        lives = tuple(self._policy.stale(MEASURE, now_s))
-        if lives and not self._measuring:
-            self._measuring = True
+        if self._measuring or now_s < self._asked_s + MEASURE_EVERY_S:
+            return
+        if lives := tuple(self._policy.stale(MEASURE, now_s)):
+            self._measuring, self._asked_s = True, now_s
             self._builder.measure(lives)
 
     def _arm(self, now_s: float) -> None:
         me, policy = self.actor_ref, self._policy
         if policy.jails and not self._watching:
             self._watching = True
-            self._timers.call_later(WATCH_S, lambda: void(tell(me, _Watch())))
+            self._timers.call_later(_WATCH_S, lambda: void(tell(me, _Watch())))
         due_s = policy.next_deadline_s()
         if due_s is not None and (self._armed_s is None or due_s < self._armed_s):
             self._armed_s = due_s

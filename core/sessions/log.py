@@ -91,6 +91,7 @@ class TurnLog:
         self._lock = threading.Lock()
         self._window: deque[LogEvent] = deque()
         self._window_bytes = 0
+        self._ending = False
         self._outcome: TurnEnd | Failure | None = None
         self._wake_posted = False
         self._readers: set[asyncio.Event] = set()
@@ -103,7 +104,7 @@ class TurnLog:
         time_ms = int(now_s * 1_000)
         data = encode_event(time_ms, item)
         with self._lock:
-            late = self._outcome is not None
+            late = self._ending
             if not late:
                 event = LogEvent(self._next_id, time_ms, item, data)
                 self._next_id += 1
@@ -127,13 +128,17 @@ class TurnLog:
     def finish(self, outcome: TurnEnd | Failure) -> None:
         """End the log; a second call is a bug, is logged and changes nothing."""
         with self._lock:
-            again, self._outcome = self._outcome is not None, self._outcome or outcome
+            again, self._ending = self._ending, True
         if again:
             _log.error("turn_finished_twice")
             return
-        # before the readers know: whoever is told the end may use the session again
-        self._on_finish(outcome)
-        self._post_wake()
+        try:
+            # before any reader can know: whoever is told the end may use the session again
+            self._on_finish(outcome)
+        finally:
+            with self._lock:
+                self._outcome = outcome
+            self._post_wake()
 
     @property
     def last_id(self) -> int:
@@ -143,7 +148,7 @@ class TurnLog:
     @property
     def finished(self) -> bool:
         """Whether the turn has ended."""
-        return self._outcome is not None
+        return self._ending
 
     # -- the hub's loop ---------------------------------------------------------------------------
 

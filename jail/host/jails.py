@@ -1,6 +1,5 @@
 """All jails of one life of core's: started at core's word, followed, ended, reaped."""
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,17 +10,8 @@ from jail.host.diagnosis import Diagnosis
 from jail.host.launcher import JailSpec, Starter
 from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
-from jail.host.measure import measure
-from jail.host.messages import (
-    HostError,
-    JailExited,
-    JailFailed,
-    JailStarted,
-    JailUse,
-    Start,
-    StartJail,
-    ToCore,
-)
+from jail.host.measuring import ToMeasure
+from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, Start, StartJail, ToCore
 from jail.host.profile import Limits, Profile, System, user_paths
 from jail.host.running import Phase, RunningJail
 
@@ -30,8 +20,6 @@ Observe = Callable[[str, Mapping[str, Any]], None]
 
 _STUCK_S: Final = 120.0  # bwrap got no further in this time; emulated and busy, it needs many seconds
 _KILL_STEP_S: Final = 2.0
-MEASURE_S: Final = 0.02
-"""What measuring may take at once; it begins the last one within that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +142,10 @@ class Jails:
         """Start none any more; those alive go on."""
         self._open = False
 
-    def measure(self, lives: Iterable[int]) -> tuple[JailUse, ...]:
-        """What these use; those that are gone are left out, and those past :data:`MEASURE_S`."""
-        found: list[JailUse] = []
-        deadline_s = time.monotonic() + MEASURE_S
-        for life in lives:
-            if found and time.monotonic() >= deadline_s:
-                break
-            if (entry := self._entries.get(life)) is not None:
-                used = measure(entry.jail.pids)
-                if used.processes:
-                    found.append(JailUse(life, *used))
-        return tuple(found)
+    def to_measure(self, lives: Iterable[int]) -> tuple[ToMeasure, ...]:
+        """These, as they are measured; those that are gone are left out."""
+        found = ((life, self._entries.get(life)) for life in lives)
+        return tuple(ToMeasure(life, tuple(entry.jail.pids)) for life, entry in found if entry is not None)
 
     def pidfds(self) -> list[int]:
         """The pid 1 of every jail, as far as known."""

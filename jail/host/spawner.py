@@ -29,6 +29,7 @@ from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop, Timer
 from jail.host.measure import own_use
+from jail.host.measuring import Measuring
 from jail.host.messages import (
     SPAWNER_EVENTS,
     AskUse,
@@ -38,7 +39,6 @@ from jail.host.messages import (
     Handed,
     HostError,
     JailFailed,
-    JailsMeasured,
     KillJail,
     MeasureJails,
     PrepareUser,
@@ -154,6 +154,7 @@ class Spawner:
             config.max_alive, config.max_starting, config.command, config.start,
         )  # fmt: skip
         self._removals = Removals(self._loop, config.data_dir, layout, self._send)
+        self._measuring = Measuring(self._loop, self._send)
         self._control: Control | None = None
         self._jails = self._new_jails()
         self._egress_control: socket.socket | None = None
@@ -181,6 +182,7 @@ class Spawner:
     def close(self) -> None:
         """End whatever is left, by force, and give back what is held."""
         self._jails.kill_all()
+        self._measuring.drop()
         if self._reloading is not None:
             self._reloading.close()
         self._dump.disarm()
@@ -280,6 +282,7 @@ class Spawner:
         self._recovering = True
         self._jails.kill_all()
         self._removals.kill_all()
+        self._measuring.drop()
         self._egress.end()
         if self._restart is not None:
             self._restart.cancel()
@@ -320,7 +323,7 @@ class Spawner:
             case KillJail():
                 self._jails.kill(message.life)
             case MeasureJails():
-                self._send(JailsMeasured(self._jails.measure(message.lives)))
+                self._measuring.begin(self._jails.to_measure(message.lives))
             case AskUse():
                 self._send(UseTold(message.request, own_use(), dict(self._counted)))
             case PrepareUser():
