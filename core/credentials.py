@@ -1,5 +1,8 @@
 """What the hub may do with credentials: everything but read a value."""
 
+from collections.abc import Callable
+from typing import Any, Literal
+
 import structlog
 
 from core.egress.credential_messages import (
@@ -11,9 +14,21 @@ from core.egress.credential_messages import (
     RotateKey,
     SetCredential,
 )
+from core.egress.oauth_messages import (
+    AskConnect,
+    BeginConnect,
+    ConnectBegun,
+    ConnectSeen,
+    ConnectTold,
+    FinishConnect,
+    ListOAuth,
+    LookConnect,
+    OAuthInfo,
+)
 from core.egress_link import EgressLink, VaultRefused
 from core.errors import LinkError
 from core.hub.admin import AdministrationError
+from core.hub.connecting import ConnectBody
 from core.hub.credentials import NewValue
 from core.vault.terms import CredentialTerms
 
@@ -26,49 +41,74 @@ class CredentialDesk:
 
     async def list(self, owner: str) -> list[CredentialInfo]:
         """An owner's, without values."""
-        try:
-            found = await self._link.ask(lambda i: ListCredentials(i, owner))
-        except VaultRefused as error:
-            raise AdministrationError("invalid", str(error)) from None
-        except LinkError as error:
-            raise AdministrationError("unavailable", str(error)) from None
+        found = await _asked(self._link, lambda i: ListCredentials(i, owner))
         return list(found.credentials)
 
     async def set(self, owner: str, name: str, terms: CredentialTerms, new: NewValue) -> int:
         """Keep one; its version."""
-        try:
-            kept = await self._link.ask(
-                lambda i: SetCredential(i, owner, name, terms, new.value, new.sealed)
-            )  # fmt: skip
-        except VaultRefused as error:
-            raise AdministrationError("invalid", str(error)) from None
-        except LinkError as error:
-            raise AdministrationError("unavailable", str(error)) from None
+        kept = await _asked(
+            self._link, lambda i: SetCredential(i, owner, name, terms, new.value, new.sealed)
+        )  # fmt: skip
         return int(kept.version)
 
     async def delete(self, owner: str, name: str) -> None:
         """Forget one."""
-        try:
-            await self._link.ask(lambda i: DeleteCredential(i, owner, name))
-        except VaultRefused as error:
-            raise AdministrationError("not_found", str(error)) from None
-        except LinkError as error:
-            raise AdministrationError("unavailable", str(error)) from None
+        await _asked(self._link, lambda i: DeleteCredential(i, owner, name), "not_found")
 
     async def box_key(self) -> bytes:
         """The public key that values may be sealed to."""
-        try:
-            return bytes((await self._link.ask(GetBoxKey)).key)
-        except LinkError as error:
-            raise AdministrationError("unavailable", str(error)) from None
+        return bytes((await _asked(self._link, GetBoxKey)).key)
 
     async def rotate(self) -> KeyRotated:
         """Change the master key."""
-        try:
-            done: KeyRotated = await self._link.ask(RotateKey)
-        except VaultRefused as error:
-            raise AdministrationError("invalid", str(error)) from None
-        except LinkError as error:
-            raise AdministrationError("unavailable", str(error)) from None
+        done: KeyRotated = await _asked(self._link, RotateKey)
         structlog.get_logger().info("master_key_rotated", users=done.users, credentials=done.credentials)
         return done
+
+
+class ConnectDesk:
+    """Implements core.hub.connecting.Connector by asking egress."""
+
+    def __init__(self, link: EgressLink) -> None:
+        self._link = link
+
+    async def begin(self, owner: str, name: str, body: ConnectBody) -> ConnectBegun:
+        """Begin to connect a credential."""
+        begun: ConnectBegun = await _asked(
+            self._link,
+            lambda i: BeginConnect(
+                i, owner, name, body.provider, body.flow, body.host, body.path, body.scopes
+            ),
+        )
+        return begun
+
+    async def told(self, owner: str, name: str) -> ConnectTold:
+        """How far it is."""
+        told: ConnectTold = await _asked(self._link, lambda i: AskConnect(i, owner, name), "not_found")
+        return told
+
+    async def look(self, provider: str, state: str) -> ConnectSeen:
+        """Whose a state is."""
+        seen: ConnectSeen = await _asked(self._link, lambda i: LookConnect(i, provider, state))
+        return seen
+
+    async def finish(self, provider: str, state: str, code: str, error: str) -> None:
+        """A browser came back."""
+        await _asked(self._link, lambda i: FinishConnect(i, provider, state, code, error))
+
+    async def providers(self, owner: str) -> tuple[OAuthInfo, ...]:
+        """What a user may connect with."""
+        listed = await _asked(self._link, lambda i: ListOAuth(i, owner))
+        return tuple(listed.providers)
+
+
+async def _asked(
+    link: EgressLink, make: Callable[[int], Any], refused: Literal["invalid", "not_found"] = "invalid"
+) -> Any:
+    """An answer of egress's; its refusals as an error for whoever asked."""
+    try:
+        return await link.ask(make)
+    except VaultRefused as error:
+        raise AdministrationError(refused, str(error)) from None
+    except LinkError as error:
+        raise AdministrationError("unavailable", str(error)) from None

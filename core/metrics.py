@@ -17,6 +17,7 @@ from typing import Literal, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeHistogramMetricFamily, GaugeMetricFamily, Metric
 
+from actors.asking import Resolution
 from core.audit.records import KINDS
 from core.ledger.metering import Dimension, Level
 from core.pool.jails import PoolNow, State, Why, WhyNot
@@ -86,6 +87,7 @@ class Metrics:
             "files",
             "sessions",
             "agents",
+            "approvals",
             "usage",
             "health",
             "metrics",
@@ -122,6 +124,10 @@ class Metrics:
         self._usage_refused = _Labelled(
             r, "certosa_usage_refused_total", "Refused at a hard limit, by of what.", "dimension",
             (*get_args(Dimension), "other"),
+        )  # fmt: skip
+        self._approvals = _Labelled(
+            r, "certosa_approvals_total", "Questions to users that were decided, by how.", "outcome",
+            (*get_args(Resolution), "other"),
         )  # fmt: skip
         self._restarts = _Labelled(
             r, "certosa_restarts_total", "Children that a supervisor restarted.", "actor", ("other",)
@@ -234,6 +240,10 @@ class Metrics:
     def process_up(self, process: str, up: bool) -> None:
         """Whether a process of ours answered."""
         self._up.labels(process).set(up)
+
+    def approval_resolved(self, outcome: Resolution) -> None:
+        """A question to a user was decided."""
+        self._approvals.inc(outcome)
 
     def limit_met(self, level: Level, dimension: Dimension) -> None:
         """A user reached a limit of their day's; a hard one refused a request."""

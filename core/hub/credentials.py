@@ -142,9 +142,10 @@ def _name(owner: UserHandle | None) -> str:
 
 def _row(one: CredentialInfo) -> dict[str, object]:
     terms = {field: getattr(one.terms, field) for field in CredentialTerms.__struct_fields__}
+    grant = msgspec.to_builtins(one.grant) if one.grant else None
     return {
         "object": "credential", "name": one.name, **terms, "version": one.version,
-        "created_s": one.created_s, "used_s": one.used_s,
+        "created_s": one.created_s, "used_s": one.used_s, "grant": grant,
     }  # fmt: skip
 
 

@@ -10,18 +10,24 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from core.acting import WHO
+from core.approvals import ApprovalDesk
 from core.config import AccessSection, AdminSection, HubSection, LiveSection
 from core.exposition import Ask, Exposition
 from core.hub.access import ACCESS, Access
+from core.hub.acts import ActsApi, Reporter
 from core.hub.admin import AdminApi, Administration
 from core.hub.admin_access import guard_admin, guard_socket
 from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
+from core.hub.approvals import ApprovalApi
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
+from core.hub.connecting import ConnectApi, Connector
 from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
+from core.hub.egress import EgressApi, RuleKeeper, named_user
 from core.hub.files import Files
 from core.hub.http_log import http_logger
 from core.hub.insight import Insight
@@ -60,8 +66,8 @@ class HubParts:
     """What the hub is given.
 
     ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
-    the server still waits for before it is ready (empty: ready). ``others_metrics``: see
-    core.exposition.Exposition.
+    the server still waits for before it is ready (empty: ready). ``held_s`` is how long a turn may wait for
+    answers of its user's beside its own time. ``others_metrics``: see core.exposition.Exposition.
     """
 
     config: HubSection
@@ -71,14 +77,19 @@ class HubParts:
     calls: JailCalls
     sessions: SessionsService
     library: Library
+    approvals: ApprovalDesk
     agents: Agents
     metrics: Metrics
     administration: Administration
     credentials: Keeper
+    egress: RuleKeeper
+    connector: Connector
+    reporter: Reporter
     accounts: Accounts
     login_failed: Callable[[str, str], None]
     insight: Insight
     missing: Callable[[], Sequence[str]]
+    held_s: float
     admin: AdminSection
     access: AccessSection
     free_bytes: Callable[[], int] | None = None
@@ -105,6 +116,7 @@ class HubServer:
                 starter=self._starter,
                 sessions=parts.sessions,
                 agents=parts.agents,
+                approvals=parts.approvals,
                 metrics=parts.metrics,
                 stall_s=parts.stall_s,
                 keep_alive_s=parts.keep_alive_s,
@@ -214,6 +226,7 @@ class HubServer:
             self._starter,
             parts.metrics,
             parts.library,
+            parts.held_s,
             parts.stall_s,
             parts.keep_alive_s,
         )
@@ -236,15 +249,24 @@ class HubServer:
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(self._live.routes())
+        app.add_routes(ApprovalApi(parts.verifier, parts.approvals).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
+        app.add_routes(EgressApi(parts.egress, self._rules_of).routes("/v1"))
+        app.add_routes(ConnectApi(parts.connector, self._user).routes())
         app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app
 
+    async def _rules_of(self, request: web.Request) -> tuple[str, UserHandle]:
+        handle = await self._user(request)
+        return handle.user, handle
+
     async def _user(self, request: web.Request) -> UserHandle:
-        return await authenticate(request, self._parts.verifier)
+        handle = await authenticate(request, self._parts.verifier)
+        WHO.set(f"user:{handle.user}")  # for the audit log
+        return handle
 
     def _admin_app(self) -> web.Application:
         parts = self._parts
@@ -254,6 +276,7 @@ class HubServer:
         app.router.add_get("/metrics", self._metrics)
         app.add_routes(AdminApi(parts.administration, parts.insight).routes("/admin/v1"))
         app.add_routes(AccountsApi(parts.accounts).routes("/admin/v1"))
+        app.add_routes(EgressApi(parts.egress, named_user).routes("/admin/v1/users/{name}"))
         self._add_health(app)
         return app
 
@@ -263,7 +286,9 @@ class HubServer:
         app.add_routes(AdminApi(self._parts.administration, self._parts.insight).routes("/v1"))
         app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
         app.add_routes(KeyApi(self._parts.credentials).routes())
+        app.add_routes(ActsApi(self._parts.reporter).routes())
         app.add_routes(AccountsApi(self._parts.accounts).routes("/v1"))
+        app.add_routes(EgressApi(self._parts.egress, named_user).routes("/v1/users/{name}"))
         return app
 
     def _app(self, max_body_bytes: int, admin: bool) -> web.Application:

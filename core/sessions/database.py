@@ -7,6 +7,7 @@ from pathlib import Path
 
 from core.database import migrate
 from core.kept_copy import CopyFailed
+from core.sessions.approvals import APPROVALS_TABLE
 from core.sessions.errors import StorageError
 from core.sessions.store import UserStore
 from core.vault.handle import UserHandle
@@ -63,7 +64,7 @@ CREATE TABLE steps (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS = (_FIRST,)
+MIGRATIONS = (_FIRST, APPROVALS_TABLE)
 """What leads from schema version N to N + 1; never changed once released."""
 
 

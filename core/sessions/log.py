@@ -15,8 +15,9 @@ from typing import Protocol
 
 import structlog
 
+from actors.service import SinkItem
 from core.sessions.events import encode_event
-from jail.wire.schema import Failure, TurnEnd, TurnItem
+from jail.wire.schema import Failure, TurnEnd
 
 _MAX_BATCH = 256
 _EVENT_BYTES = 400
@@ -31,7 +32,7 @@ class LogEvent:
 
     id: int
     time_ms: int  # Unix time
-    item: TurnItem
+    item: SinkItem
     data: bytes
 
 
@@ -98,7 +99,7 @@ class TurnLog:
 
     # -- any thread -------------------------------------------------------------------------------
 
-    def append(self, item: TurnItem, accepted: Callable[[], None]) -> None:
+    def append(self, item: SinkItem, accepted: Callable[[], None]) -> None:
         """Take an event; ``accepted`` follows once it is kept (at once if in memory alone)."""
         now_s = time.time()
         time_ms = int(now_s * 1_000)

@@ -26,6 +26,7 @@ from core.acting import current_request
 from core.errors import CoreError
 from core.kept_copy import forget_copies
 from core.metrics import StoreMetrics
+from core.sessions.approvals import ApprovalRecords
 from core.sessions.database import Database
 from core.sessions.errors import StorageError
 from core.sessions.eventlog import EventLog
@@ -293,9 +294,11 @@ class _StorageThread(threading.Thread):
     def _recover(self, store: UserStore) -> None:
         """Once in this process's life: no turn of an earlier one is running any more."""
         now_s = time.time()
+        asked = ApprovalRecords(store).interrupt(int(now_s))
         turns = store.interrupt_turns(Outcome(failure=INTERRUPTED), int(now_s))
         for turn, session in turns:
-            EventLog(store).interrupted(session, turn, ending(INTERRUPTED), int(now_s * 1_000))
+            said = (*asked.get(turn, ()), *ending(INTERRUPTED))
+            EventLog(store).interrupted(session, turn, said, int(now_s * 1_000))
         if turns:
             _log.warning("turns_interrupted", user=store.handle.user, turns=len(turns))
 

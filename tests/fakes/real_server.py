@@ -308,10 +308,15 @@ def command(before: str, *arguments: str) -> list[str]:
 
 
 def toml(sections: Sections) -> str:
-    """Sections as TOML; values are what JSON and TOML write alike."""
+    """Sections as TOML; values are what JSON and TOML write alike, or lists of sections."""
     lines = []
     for name, values in sections.items():
-        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        lists = {k: v for k, v in values.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
+        plain = {k: v for k, v in values.items() if k not in lists}
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in plain.items())]
+        for key, tables in lists.items():
+            for table in tables:
+                lines += [f"[[{name}.{key}]]", *(f"{k} = {json.dumps(v)}" for k, v in table.items())]
     return "\n".join(lines) + "\n"
 
 
