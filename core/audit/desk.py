@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
+import msgspec
 import structlog
 
+from core.acting import current_request
 from core.audit.files import AuditLog
 from core.audit.lines import By
 from core.audit.records import AuditUnavailable, Record, bounded
@@ -36,6 +38,11 @@ class _Job:
     by: By
     record: Record
     done: Callable[[str], None] | None = None  # an act's; called on the thread, with why not
+
+
+def _for_request(record: Record) -> Record:
+    request = current_request()
+    return record if record.request or not request else msgspec.structs.replace(record, request=request)
 
 
 class AuditDesk:
@@ -70,12 +77,12 @@ class AuditDesk:
         self._thread.start()
 
     def note(self, record: Record) -> None:
-        """See core.audit.records.Auditor."""
-        self.note_by("egress", record)
+        """See core.audit.records.Auditor. Says for which request it acts, where it acts for one."""
+        self.note_by("egress", _for_request(record))
 
     async def act(self, record: Record) -> None:
         """See core.audit.records.Auditor."""
-        await self.act_by("egress", record)
+        await self.act_by("egress", _for_request(record))
 
     def note_by(self, by: By, record: Record) -> None:
         """The same, saying who reported it."""

@@ -101,7 +101,7 @@ class Egress:
         self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
         self._sent, self._resolver = SentValues(), Resolver()
         self._own_rules = OwnRules(self._vault)
-        self._fetches = Fetches(self._outside(config), self.link.send)
+        self._fetches = Fetches(self._outside(config), self.link.send, self._metrics.fetches)
         self._questions = 0
 
     async def serve(self, core: socket.socket) -> LinkError | None:

@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from core.acting import current_request
 from core.audit.records import Auditor, Record
 from core.ledger.book import Book
 from core.ledger.metering import Amount, Claim, Grant, LedgerUnavailable, LimitReached
@@ -102,9 +101,7 @@ class LedgerDesk:
         assert isinstance(grant, Grant)
         for met in grant.met:
             _log.warning("soft_limit_reached", user=claim.user, dimension=met.dimension)
-            self._auditor.note(
-                Record("limit_reached", "soft", user=claim.user, on=met.dimension, request=current_request())
-            )
+            self._auditor.note(Record("limit_reached", "soft", user=claim.user, on=met.dimension))
         return grant
 
     def settle(self, grant_id: int, used: Amount, estimated: bool = False) -> None:
@@ -156,9 +153,7 @@ class LedgerDesk:
         user = claim.user if claim is not None else ""
         _log.info("hard_limit_refused", user=user, dimension=reached.dimension)
         if reached.first:
-            self._auditor.note(
-                Record("limit_reached", "hard", user=user, on=reached.dimension, request=current_request())
-            )
+            self._auditor.note(Record("limit_reached", "hard", user=user, on=reached.dimension))
 
     def _put(self, job: _Job) -> None:
         self._queue.put(job)
