@@ -1,8 +1,5 @@
 """What the hub may do with credentials: everything but read a value."""
 
-from collections.abc import Callable
-from typing import Any, Literal
-
 import structlog
 
 from core.egress.credential_messages import (
@@ -25,11 +22,10 @@ from core.egress.oauth_messages import (
     LookConnect,
     OAuthInfo,
 )
-from core.egress_link import EgressLink, VaultRefused
-from core.errors import LinkError
-from core.hub.admin import AdministrationError
+from core.egress_link import EgressLink
 from core.hub.connecting import ConnectBody
 from core.hub.credentials import NewValue
+from core.refusals import answered
 from core.vault.terms import CredentialTerms
 
 
@@ -41,27 +37,27 @@ class CredentialDesk:
 
     async def list(self, owner: str) -> list[CredentialInfo]:
         """An owner's, without values."""
-        found = await _asked(self._link, lambda i: ListCredentials(i, owner))
+        found = await answered(self._link.ask(lambda i: ListCredentials(i, owner)))
         return list(found.credentials)
 
     async def set(self, owner: str, name: str, terms: CredentialTerms, new: NewValue) -> int:
         """Keep one; its version."""
-        kept = await _asked(
-            self._link, lambda i: SetCredential(i, owner, name, terms, new.value, new.sealed)
-        )  # fmt: skip
+        kept = await answered(
+            self._link.ask(lambda i: SetCredential(i, owner, name, terms, new.value, new.sealed))
+        )
         return int(kept.version)
 
     async def delete(self, owner: str, name: str) -> None:
         """Forget one."""
-        await _asked(self._link, lambda i: DeleteCredential(i, owner, name), "not_found")
+        await answered(self._link.ask(lambda i: DeleteCredential(i, owner, name)), "not_found")
 
     async def box_key(self) -> bytes:
         """The public key that values may be sealed to."""
-        return bytes((await _asked(self._link, GetBoxKey)).key)
+        return bytes((await answered(self._link.ask(GetBoxKey))).key)
 
     async def rotate(self) -> KeyRotated:
         """Change the master key."""
-        done: KeyRotated = await _asked(self._link, RotateKey)
+        done: KeyRotated = await answered(self._link.ask(RotateKey))
         structlog.get_logger().info("master_key_rotated", users=done.users, credentials=done.credentials)
         return done
 
@@ -74,41 +70,30 @@ class ConnectDesk:
 
     async def begin(self, owner: str, name: str, body: ConnectBody) -> ConnectBegun:
         """Begin to connect a credential."""
-        begun: ConnectBegun = await _asked(
-            self._link,
-            lambda i: BeginConnect(
-                i, owner, name, body.provider, body.flow, body.host, body.path, body.scopes
-            ),
+        begun: ConnectBegun = await answered(
+            self._link.ask(
+                lambda i: BeginConnect(
+                    i, owner, name, body.provider, body.flow, body.host, body.path, body.scopes
+                )
+            )
         )
         return begun
 
     async def told(self, owner: str, name: str) -> ConnectTold:
         """How far it is."""
-        told: ConnectTold = await _asked(self._link, lambda i: AskConnect(i, owner, name), "not_found")
+        told: ConnectTold = await answered(self._link.ask(lambda i: AskConnect(i, owner, name)), "not_found")
         return told
 
     async def look(self, provider: str, state: str) -> ConnectSeen:
         """Whose a state is."""
-        seen: ConnectSeen = await _asked(self._link, lambda i: LookConnect(i, provider, state))
+        seen: ConnectSeen = await answered(self._link.ask(lambda i: LookConnect(i, provider, state)))
         return seen
 
     async def finish(self, provider: str, state: str, code: str, error: str) -> None:
         """A browser came back."""
-        await _asked(self._link, lambda i: FinishConnect(i, provider, state, code, error))
+        await answered(self._link.ask(lambda i: FinishConnect(i, provider, state, code, error)))
 
     async def providers(self, owner: str) -> tuple[OAuthInfo, ...]:
         """What a user may connect with."""
-        listed = await _asked(self._link, lambda i: ListOAuth(i, owner))
+        listed = await answered(self._link.ask(lambda i: ListOAuth(i, owner)))
         return tuple(listed.providers)
-
-
-async def _asked(
-    link: EgressLink, make: Callable[[int], Any], refused: Literal["invalid", "not_found"] = "invalid"
-) -> Any:
-    """An answer of egress's; its refusals as an error for whoever asked."""
-    try:
-        return await link.ask(make)
-    except VaultRefused as error:
-        raise AdministrationError(refused, str(error)) from None
-    except LinkError as error:
-        raise AdministrationError("unavailable", str(error)) from None

@@ -1,17 +1,14 @@
 """Users' own egress rules, as the hub asks for them: egress keeps them and decides by them."""
 
-import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from core.audited import CoreAuditor
 from core.config import EgressRule, EgressSection, OpenRule
 from core.egress.policy import is_for
 from core.egress.rule_messages import AddEgressRule, KeptRule, ListEgressRules, RemoveEgressRule
-from core.egress_link import EgressLink, VaultRefused
-from core.errors import LinkError
-from core.hub.admin import AdministrationError
-from core.users import NoSuchUser, UserNameError, Users, check_user_id
+from core.egress_link import EgressLink
+from core.refusals import answered, known_user
+from core.users import Users
 
 
 class RuleDesk:
@@ -28,22 +25,22 @@ class RuleDesk:
 
     async def of(self, user: str) -> list[KeptRule]:
         """See the protocol."""
-        await self._check(user)
-        found = await self._ask("invalid", lambda i: ListEgressRules(i, user))
+        await known_user(self._users, user)
+        found = await answered(self._link.ask(lambda i: ListEgressRules(i, user)))
         return list(found.rules)
 
     async def add(self, user: str, rule: EgressRule) -> tuple[str, bool]:
         """See the protocol."""
-        await self._check(user)
+        await known_user(self._users, user)
         async with self._audit.act("egress_rule_changed", user, rule.host):
-            added = await self._ask("invalid", lambda i: AddEgressRule(i, user, rule))
+            added = await answered(self._link.ask(lambda i: AddEgressRule(i, user, rule)))
         return str(added.rule_id), bool(added.new)
 
     async def remove(self, user: str, rule_id: str) -> None:
         """See the protocol."""
-        await self._check(user)
+        await known_user(self._users, user)
         async with self._audit.act("egress_rule_changed", user, rule_id):
-            await self._ask("not_found", lambda i: RemoveEgressRule(i, user, rule_id))
+            await answered(self._link.ask(lambda i: RemoveEgressRule(i, user, rule_id)), "not_found")
 
     def operators(self, user: str) -> tuple[list[OpenRule], list[OpenRule]]:
         """See the protocol."""
@@ -52,17 +49,3 @@ class RuleDesk:
             [rule for rule in section.allow if is_for(rule, user)],
             [rule for rule in section.ceiling if is_for(rule, user)],
         )
-
-    async def _check(self, user: str) -> None:
-        try:
-            await asyncio.to_thread(self._users.get, check_user_id(user))
-        except (NoSuchUser, UserNameError) as error:
-            raise AdministrationError("not_found", str(error)) from None
-
-    async def _ask(self, refused: Any, make: Callable[[int], Any]) -> Any:
-        try:
-            return await self._link.ask(make)
-        except VaultRefused as error:
-            raise AdministrationError(refused, str(error)) from None
-        except LinkError as error:
-            raise AdministrationError("unavailable", str(error)) from None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from core.audit.chain import Chain
 from core.audit.key import KEY_BYTES, unwrap_key
 from core.audit.verify import Verdict, verify, verify_file
+from core.opening import open_to_judge
 from core.vault.errors import VaultError
 from core.vault.keys import MasterKey, read_key
 
@@ -100,12 +101,8 @@ def _master_key(path: Path) -> MasterKey:
 
 def _read(path: Path) -> bytes | None:
     """A regular file, whoever it belongs to; None where there is none."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if (fd := open_to_judge(path, VaultError)) is None:
         return None
-    except OSError as error:
-        raise VaultError(f"{path}: cannot be opened: {error.strerror}") from None
     with os.fdopen(fd, "rb") as file:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_size > _MAX_FILE_BYTES:

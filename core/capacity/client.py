@@ -29,7 +29,6 @@ class Turn:
     whole_ms: float = 0.0
     error: str = ""
     retry_after_s: float = 0.0
-    tokens: int = 0
 
 
 Seen = Callable[[float, list[float]], None]
@@ -84,7 +83,6 @@ def _read(turn: Turn, sock: socket.socket, seen: Seen | None, leave_after_s: flo
         sent_s = stamps_s(data[:cut])
         if sent_s and turn.first_ms is None:
             turn.first_ms = (now_s - turn.began_s) * 1_000
-        turn.tokens += len(sent_s)
         if sent_s and seen is not None:
             seen(now_s, [(now_s - sent) * 1_000 for sent in sent_s])
         if _DONE in data:
@@ -115,7 +113,7 @@ def _refused(turn: Turn, data: bytes) -> None:
         name, _, value = line.partition(b":")
         if name.lower() == b"retry-after" and value.strip().isdigit():
             turn.retry_after_s = float(value)
-    turn.error = _code(data) or "unknown"
+    turn.error = _code(data)
 
 
 def _code(data: bytes) -> str:

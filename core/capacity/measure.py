@@ -2,35 +2,28 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from core.capacity.client import Turn, take_turn
 from core.capacity.model import TOKENS_PER_S, Costs, Machine
 from core.capacity.pace import Pace
 from core.capacity.people import CONFIG, add_person
-from core.capacity.processes import available_bytes, cost, cpu_below_s
+from core.capacity.processes import cost, cpu_below_s
+from core.capacity.program import running_module
 from core.cli.demo_server import DemoServer, demo_server
 from core.cli.failure import CommandFailed
+from core.pool.meminfo import available_bytes
 
-_SOURCE = Path(__file__).resolve().parents[2]
-_MODEL = """\
-import runpy, sys
-sys.path.insert(0, sys.argv.pop(1))
-runpy.run_module("core.capacity.pace", run_name="__main__")
-"""
 _WARM = 16
 _BATCH = 4
 _SETTLE_S = 3.0
 _STREAM_S = 20.0
 _TEXT = "How much does this machine carry?"
-_END_S = 30.0
 _LOOKS = 5
 
 Say = Callable[[str], None]
@@ -78,24 +71,12 @@ def measure(start: str, say: Say) -> Measured:
 @contextmanager
 def model_server() -> Iterator[tuple["subprocess.Popen[str]", int]]:
     """The model server of :mod:`core.capacity.pace` and its port."""
-    argv = [sys.executable, "-I", "-c", _MODEL, str(_SOURCE)]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
+    with running_module("core.capacity.pace") as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.strip().isdigit():
             raise CommandFailed("the model server did not start; what it said is above")
         yield process, int(line)
-    finally:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
 
 
 def _memory(server: DemoServer, tokens: list[str]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""How many users a machine carries, by what one costs. Pure arithmetic; docs/capacity.md explains it.
+"""How many users a machine carries, by what one costs. Pure; docs/load-and-capacity.md explains it.
 
 A warm user costs memory: their jail and core's part. A stream costs CPU: core's, egress's, its
 jail's, the spawner's. Core and egress are one interpreter each and use one CPU at most, however many
@@ -88,8 +88,3 @@ def other_size(machine: Machine, cpus: int, memory_bytes: int) -> Machine:
     return replace(
         machine, cpus=cpus, memory_bytes=memory_bytes, available_bytes=max(0, memory_bytes - taken)
     )
-
-
-def beside(machine: Machine, cpus: float) -> Machine:
-    """The same machine while something else uses so many CPUs of it."""
-    return replace(machine, cpus=max(0.1, machine.cpus - cpus))

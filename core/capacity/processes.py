@@ -43,14 +43,6 @@ def cpu_below_s(pid: int, without: frozenset[int]) -> float:
     return total
 
 
-def available_bytes() -> int:
-    """The machine's MemAvailable."""
-    for line in (_PROC / "meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    raise OSError("no MemAvailable in /proc/meminfo")
-
-
 def _fields(directory: Path) -> list[str]:
     """Of /proc/PID/stat, from the state on: the name before it may hold anything."""
     return (directory / "stat").read_text().rpartition(") ")[2].split()

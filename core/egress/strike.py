@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from core.egress import secret
 from core.errors import CoreError
 
-STRUCK = b"[struck out]"
+STRUCK = secret.STRUCK.encode()
 _TELLING = 8
 """So many elements of a form at the very end of an answer are struck out, though the rest never came."""
 
@@ -177,15 +178,8 @@ def _spellings(byte: int) -> Spellings:
         b"\\u%04x" % byte, b"\\u%04X" % byte, b"\\x%02x" % byte, b"\\x%02X" % byte,
         b"&#%d;" % byte, b"&#x%x;" % byte, b"&#x%X;" % byte, char + b"\0", b"\0" + char,
     ]  # fmt: skip
-    named = {
-        ord('"'): b"&quot;",
-        ord("&"): b"&amp;",
-        ord("<"): b"&lt;",
-        ord(">"): b"&gt;",
-        ord("'"): b"&apos;",
-    }
-    if byte in named:
-        found.append(named[byte])
+    if char in _NAMED:
+        found.append(_NAMED[char])
     if char in b"\"\\/'":
         found.append(b"\\" + char)
     if char == b" ":

@@ -9,8 +9,7 @@ import msgspec
 from aiohttp import web
 
 from core.audit.records import CoreKind, Outcome
-from core.hub.chat import read_body
-from core.hub.errors import invalid
+from core.hub.bodies import as_expected, read_body
 
 
 class ActBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,9 +44,6 @@ class ActsApi:
 
     async def report(self, request: web.Request) -> web.Response:
         """Have an act recorded."""
-        try:
-            body = msgspec.json.decode(await read_body(request, None), type=ActBody)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
+        body = as_expected(await read_body(request, None), ActBody)
         await self._reporter.report(body.kind, body.outcome, body.on, body.detail)
         return web.json_response({"recorded": True}, status=201)

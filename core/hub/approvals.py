@@ -7,8 +7,8 @@ from aiohttp import web
 
 from core.approvals import AlreadyDecided, ApprovalDesk, NoSuchApproval
 from core.errors import CoreError, SealError
+from core.hub.bodies import as_json, parsed
 from core.hub.errors import HubError, from_storage
-from core.hub.sessions import parsed
 from core.hub.tokens import Verifier, authenticate
 from core.sessions import StorageError
 from core.sessions.approvals import ApprovalRow
@@ -42,13 +42,13 @@ class ApprovalApi:
             rows = await self._desk.open(handle)
         except (StorageError, SealError) as error:
             raise from_storage(error) from None
-        return _json({"object": "list", "data": [shown(row) for row in rows]})
+        return as_json({"object": "list", "data": [shown(row) for row in rows]})
 
     async def answer(self, request: web.Request) -> web.Response:
         """POST /v1/approvals/ID: allow or refuse, once."""
         handle = await authenticate(request, self._verifier)
         asked = await parsed(request, ApprovalAnswer, handle)
-        return _json(shown(await answer(self._desk, handle, request.match_info["id"], asked.allow)))
+        return as_json(shown(await answer(self._desk, handle, request.match_info["id"], asked.allow)))
 
 
 async def answer(desk: ApprovalDesk, handle: UserHandle, approval: str, allow: bool) -> ApprovalRow:
@@ -76,7 +76,3 @@ def shown(row: ApprovalRow) -> dict[str, Any]:
         "step": wanted.step or None, "created_s": row.created_s, "expires_s": wanted.expires_s,
         "outcome": row.outcome,
     }  # fmt: skip
-
-
-def _json(body: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from core.egress.oauth_messages import ConnectBegun, ConnectSeen, ConnectTold, Flow, OAuthInfo
 from core.hub.admin import AdministrationError
-from core.hub.chat import read_body
-from core.hub.errors import HubError, invalid
+from core.hub.bodies import as_expected, as_json, read_body
+from core.hub.errors import HubError
 from core.oauth.section import CALLBACK
 from core.vault.handle import UserHandle
 
@@ -89,12 +89,9 @@ class ConnectApi:
     async def begin(self, request: web.Request) -> web.Response:
         """Begin to connect a credential: where its owner is to go."""
         owner = await self._owner(request)
-        try:
-            body = msgspec.json.decode(await read_body(request, owner), type=ConnectBody)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
+        body = as_expected(await read_body(request, owner), ConnectBody)
         begun = await self._connector.begin(owner.user, request.match_info["name"], body)
-        return _json(
+        return as_json(
             {
                 "object": "credential.connect", "name": request.match_info["name"], "flow": begun.flow,
                 "url": begun.url, "user_code": begun.user_code, "expires_in_s": begun.expires_in_s,
@@ -106,7 +103,7 @@ class ConnectApi:
         """How far connecting a credential is."""
         owner, name = await self._owner(request), request.match_info["name"]
         told = await self._connector.told(owner.user, name)
-        return _json({
+        return as_json({
             "object": "credential.connect", "name": name, "with": told.provider, "status": told.status,
             "message": told.message,
         })  # fmt: skip
@@ -114,7 +111,7 @@ class ConnectApi:
     async def providers(self, request: web.Request) -> web.Response:
         """What the user may connect with."""
         found = await self._connector.providers((await self._owner(request)).user)
-        return _json({"object": "list", "data": [msgspec.to_builtins(one) for one in found]})
+        return as_json({"object": "list", "data": [msgspec.to_builtins(one) for one in found]})
 
     async def come_back(self, request: web.Request) -> web.Response:
         """A browser comes back: say whose credential it is, and ask."""
@@ -167,7 +164,3 @@ def _page(title: str, body: str, status: int = 200) -> web.Response:
     answer = web.Response(text=_PAGE.format(title=title, body=body), status=status, content_type="text/html")
     answer.headers["Content-Security-Policy"] = _CSP
     return answer
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

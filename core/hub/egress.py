@@ -3,13 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-import msgspec
 from aiohttp import web
 
 from core.config import EgressRule, OpenRule
 from core.egress.rule_messages import KeptRule
-from core.hub.chat import read_body
-from core.hub.errors import invalid
+from core.hub.bodies import as_expected, as_json, read_body
 from core.vault.handle import UserHandle
 
 OwnerOf = Callable[[web.Request], Awaitable[tuple[str, UserHandle | None]]]
@@ -60,23 +58,19 @@ class EgressApi:
         rules = [_row(one.rule_id, one.rule, one.created_s) for one in await self._keeper.of(user)]
         allow, ceiling = self._keeper.operators(user)
         operator = {"allow": [_terms(rule) for rule in allow], "ceiling": [_terms(rule) for rule in ceiling]}
-        return _json({"object": "list", "data": rules, "operator": operator})
+        return as_json({"object": "list", "data": rules, "operator": operator})
 
     async def _add(self, request: web.Request) -> web.Response:
         user, handle = await self._owner(request)
-        raw = await read_body(request, handle)
-        try:
-            rule = msgspec.json.decode(raw, type=EgressRule)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
+        rule = as_expected(await read_body(request, handle), EgressRule)
         rule_id, new = await self._keeper.add(user, rule)
-        return _json({"object": "egress_rule", "id": rule_id, **_terms(rule)}, 201 if new else 200)
+        return as_json({"object": "egress_rule", "id": rule_id, **_terms(rule)}, 201 if new else 200)
 
     async def _remove(self, request: web.Request) -> web.Response:
         user, _ = await self._owner(request)
         rule_id = request.match_info["rule"]
         await self._keeper.remove(user, rule_id)
-        return _json({"object": "egress_rule", "id": rule_id, "deleted": True})
+        return as_json({"object": "egress_rule", "id": rule_id, "deleted": True})
 
 
 async def named_user(request: web.Request) -> tuple[str, None]:
@@ -91,7 +85,3 @@ def _row(rule_id: str, rule: EgressRule, created_s: int) -> dict[str, Any]:
 def _terms(rule: EgressRule) -> dict[str, Any]:
     """What a rule says of requests; whom else it is for, and which networks it opens, is the operator's."""
     return {name: getattr(rule, name) for name in EgressRule.__struct_fields__}
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import structlog
 from aiohttp import web
 
@@ -22,6 +21,7 @@ from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
 from core.hub.approvals import ApprovalApi
+from core.hub.bodies import as_json
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
 from core.hub.connecting import ConnectApi, Connector
@@ -304,11 +304,11 @@ class HubServer:
         app.router.add_get("/readyz", self._readyz)
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return _json({"ok": True})
+        return as_json({"ok": True})
 
     async def _readyz(self, _: web.Request) -> web.Response:
         missing = [*self._parts.missing(), *(["stopping"] if self.admission.stopping else [])]
-        return _json({"ready": not missing, "missing": missing}, 503 if missing else 200)
+        return as_json({"ready": not missing, "missing": missing}, 503 if missing else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body, content_type = await self._exposition.render(request.headers.get("Accept", ""))
@@ -327,7 +327,3 @@ class HubServer:
     def _lagged(self, lag_s: float) -> None:
         self.admission.lag_s = lag_s
         self._parts.metrics.lagged("hub", lag_s)
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

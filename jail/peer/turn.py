@@ -38,6 +38,7 @@ _ASK_S = 30.0  # core's answer to a small question
 _STOPPING_S = 1.0
 _CLOSING_S = 0.7
 _LOG_S = 0.2
+_SILENCE_MARGIN_S = 5.0  # past the turn's own time, so that this is what ends it
 _FLUSH_S = 10.0  # how long the last items may wait for credit
 _CANCELLED = Failure("cancelled", "the turn was cancelled")
 
@@ -188,7 +189,7 @@ class Turn:
         window = fit(self._agent.prompt, self._history, limits)
         await self._tell_dropped(self._forgotten + window.dropped, window.cut)
         body = ProviderChat(self._turn, tuple(window.messages), self._tools.specs)
-        async with await self._edge.stream(body, limits.wall_s) as request:
+        async with await self._edge.stream(body, limits.wall_s + _SILENCE_MARGIN_S) as request:
             async for item in request:
                 if isinstance(item, ChatDelta):
                     new_part = self._spoke and item.text and not self._draft.spoken

@@ -16,8 +16,9 @@ from typing import Any
 
 import aiohttp
 
+from core.capacity.program import running_module
 from core.cli.demo_server import DemoServer, demo_server
-from scripts.benches._people import add_users, running_program
+from scripts.benches._people import add_users
 from scripts.benches._yard import BenchError
 from scripts.benches.files import Place, grown
 from scripts.benches.result import Result, median_and_p99
@@ -50,7 +51,7 @@ networks = ["127.0.0.1/32"]
 
 def measure() -> Iterator[Result]:
     """1 KB, then 100 MB each way."""
-    with running_program("scripts.benches._file_server") as plain, running_model_server() as model:
+    with running_module("scripts.benches._file_server") as plain, running_model_server() as model:
         assert plain.stdout is not None
         port = int(plain.stdout.readline())
         config = _CONFIG.format(url=model.url, port=port)

@@ -56,11 +56,6 @@ class _Person(User):
         seen = partial(self.record.tokens, f"{self.habit.kind}/{self.number}") if judged else None
         turn = take_turn(self.port, self.habit.kind, text, self.token, seen, leave_after_s)
         self.record.turn(turn, judged)
-        self.environment.events.request.fire(
-            request_type=self.habit.kind, name="turn", response_time=turn.whole_ms,
-            response_length=turn.tokens, exception=RuntimeError(turn.error) if turn.error else None,
-            context={},
-        )  # fmt: skip
         if turn.error:
             gevent.sleep(min(max(1.0, turn.retry_after_s), _MAX_WAIT_S))
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from core.capacity.processes import available_bytes, cost, cpu_below_s
-from core.cli.failure import CommandFailed
+from core.capacity.processes import cost, cpu_below_s
+from core.errors import CoreError
+from core.pool.meminfo import available_bytes
 
 Look = Callable[[], dict[str, Any]]
 
@@ -39,7 +40,7 @@ def sampling(
         try:
             while not stop.wait(every_s):
                 samples.append(take(began_s, pids, pool))
-        except (OSError, CommandFailed) as error:
+        except (OSError, CoreError) as error:
             failed.append(error)
 
     thread = threading.Thread(target=run, name="sampler")

@@ -4,10 +4,9 @@ import json
 import os
 import platform
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 
 from core.capacity.measure import model_server
 from core.capacity.people import CONFIG, add_person
+from core.capacity.program import running_module
 from core.cli.demo_server import DemoServer, demo_server
 from scripts.load.orders import Orders
 from scripts.load.plan import Scenario
@@ -26,12 +26,6 @@ from scripts.load.sampling import sampling
 Say = Callable[[str], None]
 
 _SOURCE = Path(__file__).resolve().parents[2]
-_RUN = """\
-import runpy, sys
-sys.path.insert(0, sys.argv.pop(1))
-runpy.run_module("scripts.load.generator", run_name="__main__")
-"""
-_END_S = 60.0
 
 
 class TrialFailed(Exception):
@@ -50,8 +44,13 @@ def run(scenario: Scenario, seconds: float, seed: int, say: Say) -> dict[str, An
             seconds=seconds, arrive_s=scenario.arrive_s, seed=seed,
         )  # fmt: skip
         began_s = time.monotonic()
-        with _generator() as generator:
-            pids = {**_pids(server), "model server": model.pid, "generator": generator.pid}
+        with running_module("scripts.load.generator") as generator:
+            pids = {
+                "spawner": server.pid,
+                **server.service_pids(),
+                "model server": model.pid,
+                "generator": generator.pid,
+            }
             with sampling(began_s, pids, lambda: server.admin.call("GET", "/v1/pool"), WINDOW_S) as samples:
                 found = _generate(generator, orders, say)
         exit_code = server.stop()
@@ -106,10 +105,6 @@ def _progress(found: dict[str, Any]) -> str:
     )
 
 
-def _pids(server: DemoServer) -> dict[str, int]:
-    return {"spawner": server.pid, **server.service_pids()}
-
-
 def _machine() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
@@ -130,22 +125,3 @@ def _revision() -> str:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return found.stdout.strip() or "unknown"
-
-
-@contextmanager
-def _generator() -> Iterator["subprocess.Popen[str]"]:
-    """The generator with pipes; its input is closed at the end."""
-    argv = [sys.executable, "-I", "-c", _RUN, str(_SOURCE)]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()

@@ -11,7 +11,6 @@ import aiohttp
 import msgspec
 import pykka
 
-from core.audit.records import Record
 from core.egress.credential_messages import SetCredential
 from core.egress.messages import AddUser, Ok
 from core.egress.oauth_messages import BeginConnect, ConnectBegun, FinishConnect
@@ -25,27 +24,11 @@ from core.oauth.section import OAuthSection
 from core.vault.actor import VaultActor
 from core.vault.terms import CredentialTerms
 from core.vault.vault import Vault
+from tests.fakes.auditor import Notes
 from tests.fakes.auth_server import SECRET, FakeAuthServer
 
 PUBLIC_URL = "http://127.0.0.1:8700"
 START_S = 1_800_000_000.0
-
-
-class Notes:
-    """Implements core.audit.records.Auditor: keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def note(self, record: Record) -> None:
-        self.records.append(record)
-
-    async def act(self, record: Record) -> None:
-        self.records.append(record)
-
-    @property
-    def said(self) -> list[tuple[str, str]]:
-        return [(record.kind, record.outcome) for record in self.records]
 
 
 class World:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from core.audit.records import Record
 from core.config import EgressRule, EgressSection, OpenRule
 from core.egress.fetch_messages import FetchBody, FetchCancel, FetchCredit, FetchFailed, FetchItem, FetchStart
 from core.egress.fetches import Fetches
@@ -21,6 +20,7 @@ from core.metrics import EgressMetrics
 from core.vault.cabinet import Credential
 from core.vault.terms import CredentialTerms
 from jail.wire.schema import Failure, Header, HttpData, HttpHead
+from tests.fakes.auditor import Notes
 
 LIMIT_S = 30.0
 LOOPBACK = ("127.0.0.0/8",)
@@ -166,22 +166,6 @@ class Book:
     @property
     def used(self) -> Amount:
         return Amount(sum(a.requests for a in self.settled), bytes=sum(a.bytes for a in self.settled))
-
-
-class Notes:
-    """An auditor."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def note(self, record: Record) -> None:
-        self.records.append(record)
-
-    async def act(self, record: Record) -> None:
-        self.records.append(record)
-
-    def of(self, kind: str) -> list[Record]:
-        return [record for record in self.records if record.kind == kind]
 
 
 @dataclass

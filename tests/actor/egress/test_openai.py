@@ -385,13 +385,13 @@ def test_while_the_outlet_waits_the_server_is_not_read() -> None:
 
         async with FakeModelServer() as server:
             server.say(Script(misbehave="endless"))
-            provider = OpenAiProvider("acme", _section(server.url, idle_s=0.2), None, Striker([]))
+            provider = OpenAiProvider("acme", _section(server.url, idle_s=0.6), None, Striker([]))
             task = asyncio.create_task(provider.chat(_ask(), Slow()))
             before = -1
             async with asyncio.timeout(10):
                 while server.bytes_sent != before or before == 0:
                     before = server.bytes_sent
-                    await asyncio.sleep(0.3)  # longer than idle_s: our own wait is no stall
+                    await asyncio.sleep(0.8)  # longer than idle_s: our own wait is no stall
             assert not task.done()
             go.set()
             async with asyncio.timeout(10):

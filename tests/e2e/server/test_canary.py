@@ -7,7 +7,6 @@ and the tokens that come of it. Each search has a control: something that has to
 
 import json
 import os
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,9 +21,9 @@ from tests.fakes.real_server import (
     Person,
     RealServer,
     below,
-    command,
     new_person,
     real_server,
+    run_certosa,
     until,
     with_model,
     workers,
@@ -136,12 +135,7 @@ def echoed(model: FakeModelServer, person: Person, key: str) -> list[str]:
 
 def certosa(server: RealServer, line: str, value: str = "", person: Person | None = None) -> str:
     """What a command prints; AssertionError where it fails."""
-    done = subprocess.run(
-        command("", "--config", str(server.config_path), *line.split()),
-        input=value + "\n", capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        env=os.environ | ({"CERTOSA_TOKEN": person.token} if person else {}),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_certosa(server, line, value, person)
     return done.stdout + done.stderr
 
 

@@ -18,6 +18,7 @@ from tests.fakes.real_server import (
     command,
     new_person,
     real_server,
+    run_certosa,
     with_model,
 )
 from tests.fakes.search import Needles
@@ -49,12 +50,7 @@ def bob(server: RealServer) -> Person:
 
 def certosa(server: RealServer, line: str, value: str = "", person: Person | None = None) -> str:
     """What a command prints; AssertionError where it fails."""
-    done = subprocess.run(
-        command("", "--config", str(server.config_path), *line.split()),
-        input=value + "\n", capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        env=os.environ | ({"CERTOSA_TOKEN": person.token} if person else {}),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_certosa(server, line, value, person)
     assert value not in done.stdout or not value
     return done.stdout
 

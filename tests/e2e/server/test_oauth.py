@@ -24,6 +24,7 @@ from tests.fakes.real_server import (
     command,
     free_ports,
     real_server,
+    run_certosa,
     until,
 )
 
@@ -54,13 +55,7 @@ def dora(server: RealServer) -> Person:
 
 def certosa(server: RealServer, line: str, value: str = "", person: Person | None = None) -> str:
     """What a command prints; AssertionError where it fails."""
-    done = subprocess.run(
-        command("", "--config", str(server.config_path), *line.split()),
-        input=value + "\n", capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        env=os.environ | ({"CERTOSA_TOKEN": person.token} if person else {}),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_certosa(server, line, value, person).stdout
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.capacity.model import USABLE, Costs, Limits, Machine, beside, carry, other_size
+from core.capacity.model import USABLE, Costs, Limits, Machine, carry, other_size
 
 _GIB = 1 << 30
 _MIB = 1 << 20
@@ -39,10 +39,6 @@ def test_what_the_configuration_allows_is_a_bound_too() -> None:
 def test_a_machine_without_memory_carries_nobody() -> None:
     found = carry(replace(_MACHINE, available_bytes=_GIB), _COSTS, _LIMITS)
     assert (found.warm, found.streams) == (0, 0)
-
-
-def test_what_else_runs_here_is_charged_apart() -> None:
-    assert beside(_MACHINE, 1.5).cpus == 2.5
 
 
 @given(st.integers(1, 64), st.integers(1, 64))

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from core.capacity.processes import available_bytes, cost, cpu_below_s
+from core.capacity.processes import cost, cpu_below_s
 
 
 def test_this_process_has_used_and_holds_something() -> None:
@@ -30,7 +30,3 @@ def test_nothing_is_counted_below_what_is_left_out() -> None:
     assert cpu_below_s(parent, frozenset()) >= cost(os.getpid()).cpu_s - 1
     without = cpu_below_s(os.getpid(), frozenset())
     assert without < cost(os.getpid()).cpu_s
-
-
-def test_the_machine_has_memory_left() -> None:
-    assert available_bytes() > 1 << 20

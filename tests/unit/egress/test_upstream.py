@@ -142,13 +142,13 @@ def test_a_cancel_during_a_pause_ends_the_chat() -> None:
 def test_a_broken_provider_is_left_alone_then_tried_by_one_and_used_again() -> None:
     async def run() -> list[Any]:
         steps = Steps(_fault("elsewhere"))
-        upstream = _upstream(steps, breaker_failures=2, breaker_open_s=0.2)
+        upstream = _upstream(steps, breaker_failures=2, breaker_open_s=0.6)
         for _ in range(2):
             await _outcome(upstream)
         refused, _ = await _outcome(upstream)
         asked = len(steps.asked)
         steps.steps = ["well"]
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.65)
         again, _ = await _outcome(upstream)
         return [refused, asked, again]
 

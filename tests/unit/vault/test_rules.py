@@ -1,6 +1,5 @@
 """Users' own egress rules in the vault: kept, bounded, gone with their user."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +16,6 @@ from core.egress.rule_messages import (
 from core.vault.vault import Vault
 
 RULE = EgressRule("api.example.com", methods=("GET", "POST"), path="/v1")
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    vault = Vault(tmp_path / "_keys", wall_s=lambda: 1_000.0)
-    for user in ("alice", "bob"):
-        vault.answer(AddUser(1, user))
-    yield vault
-    vault.close()
 
 
 def _of(vault: Vault, user: str) -> list[EgressRule]:
