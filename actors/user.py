@@ -229,8 +229,10 @@ class UserActor(Actor):
                 return state.jail_failed(life, failure, now)
             case EvictJail(life, wait):
                 return state.evict(life, wait, now)
-            case JailExited(life, how):
-                return state.jail_exited(life, how, now)
+            case JailExited(life, how, failure):
+                return state.jail_exited(life, how, now, failure)
+            case Closed(life, None):
+                return state.jail_gone(life, now)
             case Closed(life, fault):
                 return state.jail_closed(life, fault, now)
             case Leave():

@@ -9,14 +9,14 @@ from core.ledger.metering import Dimension, Level
 from core.metrics.base import SECONDS, Labelled, exemplar
 from core.metrics.pool import PoolMetrics
 from core.metrics.processes import LagMetrics, Loop, ProcessMetrics, SpawnerMetrics, StoreMetrics
-from jail.host.messages import Start
+from jail.host.messages import LimitMet, Start
 from jail.wire.errors import FaultReason
 from jail.wire.frames import Kind
 from jail.wire.schema import ErrorCode, Failure, TurnEnd
 
 _FINISHES = ("stop", "length", "rounds", "repeats", "failing", "wall", "content_filter")
 _STATUSES = ("2xx", "3xx", "4xx", "5xx")
-_JAIL_ENDS = ("drained", "ended", "fault", "cancel", "stop", "start", "other")
+_JAIL_ENDS = ("drained", "ended", "fault", "limit", "cancel", "stop", "start", "other")
 _ACTORS = ("user", "users", "supervisor", "spawner", "egress", "pool", "sessions", "hub", "other")
 _TURN_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3_600)
 _HANDLE_SECONDS = (0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.25, 1)
@@ -39,7 +39,8 @@ class Metrics:
         )  # fmt: skip
         self._turns_refused = Labelled(
             r, "certosa_turns_refused_total", "Turns not started, by why.", "reason",
-            ("server_turns", "user_turns", "loop_lag", "stopping", "disk_full", "session_busy", "other"),
+            ("server_turns", "user_turns", "loop_lag", "stopping", "disk_full", "disk_quota",
+             "session_busy", "other"),
         )  # fmt: skip
         self._turns_running = Gauge("certosa_turns_running", "Turns running now.", registry=r)
         self._turn_s = Histogram(
@@ -87,6 +88,10 @@ class Metrics:
         self._jails_ended = Labelled(
             r, "certosa_jails_ended_total", "Jails ended, by why.", "reason", _JAIL_ENDS
         )
+        self._limits_ended = Labelled(
+            r, "certosa_jail_limits_total", "Jails ended by a limit, by which.", "limit",
+            (*filter(None, get_args(LimitMet)), "other"),
+        )  # fmt: skip
         self._edge_faults = Labelled(
             r, "certosa_edge_faults_total", "Jails that broke the protocol, by how.", "reason",
             (*get_args(FaultReason), "other"),
@@ -248,6 +253,11 @@ class Metrics:
     def jail_ended(self, reason: str) -> None:
         """A jail ended: drained, fault_REASON, or one word for how."""
         self._jails_ended.inc("fault" if reason.startswith("fault_") else reason)
+
+    def jail_limited(self, met: LimitMet) -> None:
+        """A jail was ended by this limit; nothing is counted for "", by none."""
+        if met:
+            self._limits_ended.inc(met)
 
     def peer_faulted(self, reason: str) -> None:
         """A jail broke the protocol."""

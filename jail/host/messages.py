@@ -91,11 +91,19 @@ class JailFailed(_Message, frozen=True):
     message: str
 
 
+LimitMet = Literal["", "memory", "disk"]
+
+
 class JailExited(_Message, frozen=True):
-    """A started jail has ended and all its processes were reaped."""
+    """A started jail has ended and all its processes were reaped.
+
+    ``met`` names the limit that ended it, of so many bytes.
+    """
 
     life: Life
     how: str  # "exit 0", "signal 9"
+    met: LimitMet = ""
+    limit_bytes: int = 0
 
 
 class UserReady(_Message, frozen=True):
@@ -151,6 +159,15 @@ class UseTold(_Message, frozen=True):
     events: dict[str, int]
 
 
+class HomeMeasured(_Message, frozen=True):
+    """What a user's home holds; ``whole`` False: and more, or nested deeper than is looked at."""
+
+    user: UserId
+    held_bytes: int
+    files: int
+    whole: bool
+
+
 class CoreReady(_Message, frozen=True):
     """Core serves: its listeners accept."""
 
@@ -173,6 +190,7 @@ ToCore = (
     | UserReady
     | JailsMeasured
     | UseTold
+    | HomeMeasured
     | EgressLink
     | Shutdown
     | Handed
