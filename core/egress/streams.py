@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
 import msgspec
 import structlog
 
+from core.acting import acting, parse_trace
 from core.egress.attached import Attached
 from core.egress.fallbacks import WithFallbacks, behind
 from core.egress.messages import (
@@ -47,6 +49,7 @@ class Streams:
         send: takes a message for core, at once.
         striker: knows every secret that must not come back.
         limits: more chats than these are refused as ``overloaded``.
+        fell_back: told the provider that an agent's own fallback answered for.
     """
 
     def __init__(
@@ -56,7 +59,9 @@ class Streams:
         striker: Striker,
         limits: StreamLimits,
         single: Mapping[str, Provider] | None = None,
+        fell_back: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._fell_back = fell_back
         self._providers, self._single = providers, single or providers
         self._send = send
         self._striker = striker
@@ -136,6 +141,12 @@ class Streams:
         return None
 
     async def _run(self, stream: Stream) -> None:
+        ask = stream.ask
+        # whatever is logged or recorded for this chat, retries and fallbacks too, says what it was for
+        with acting(ask.request, parse_trace(ask.traceparent)):
+            await self._answer(stream)
+
+    async def _answer(self, stream: Stream) -> None:
         ask, started_s = stream.ask, monotonic()
         outcome = await self._outcome(stream)
         try:
@@ -144,7 +155,7 @@ class Streams:
             outcome = error.failure
         self._running.over(ask.id)
         took_s = round(monotonic() - started_s, 3)
-        log = _log.bind(user=ask.user, provider=ask.provider, took_s=took_s)
+        log = _log.bind(user=ask.user, turn=ask.turn, provider=ask.provider, took_s=took_s)
         if isinstance(outcome, Failure):
             self._send(ChatFailed(ask.id, outcome))
             log.warning("chat_failed", code=outcome.code)
@@ -155,7 +166,9 @@ class Streams:
     def _provider(self, ask: ChatStart) -> Provider:
         if not ask.fallbacks:
             return self._providers[ask.provider]
-        return WithFallbacks(ask.provider, self._single[ask.provider], behind(ask.fallbacks, self._single))
+        name, single = ask.provider, self._single
+        others = behind(ask.fallbacks, single)
+        return WithFallbacks(name, single[name], others, partial(self._fell_back, name))
 
     async def _outcome(self, stream: Stream) -> ChatEnd | Failure:
         ask = stream.ask

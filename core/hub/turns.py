@@ -9,6 +9,7 @@ import structlog
 
 from actors.service import TurnSpec
 from actors.user_messages import CANCELLED
+from core.acting import TRACE, acting, current_request, current_traceparent
 from core.errors import CoreError, SealError
 from core.hub.admission import Admission
 from core.hub.errors import HubError, from_storage, invalid
@@ -94,9 +95,16 @@ class Starter:
         leave = self._admission.admit(handle.user)
         name = turn or f"turn_{secrets.token_hex(8)}"
 
+        request, trace = current_request(), TRACE.get()
+
         def ended(outcome: TurnEnd | Failure) -> None:
             self._running.pop((handle.user, name), None)
-            self._metrics.turn_ended(outcome, time.monotonic() - asked_s)
+            took_s = time.monotonic() - asked_s
+            self._metrics.turn_ended(outcome, took_s, request)
+            how = outcome.code if isinstance(outcome, Failure) else outcome.finish
+            # whoever ends it may act for something else just now, or for nothing
+            with acting(request, trace):
+                _log.info("turn_ended", user=handle.user, turn=name, how=how, took_s=round(took_s, 4))
             leave()
 
         try:
@@ -116,7 +124,9 @@ class Starter:
         running = RunningTurn(name, handle.user, opened.log, session_id is not None, opened.began_at)
         self._running[handle.user, name] = running
         self._metrics.turn_started()
-        spec = TurnSpec(name, handle, agent, opened.log, opened.session, sampling)
+        spec = TurnSpec(
+            name, handle, agent, opened.log, opened.session, sampling, request, current_traceparent()
+        )
         try:
             self._turns.start(spec)
         except Exception:  # noqa: BLE001 - whatever it was, the turn has to end

@@ -344,10 +344,14 @@ class ToJail(Body, frozen=True, tag_field="verb"):
 
 
 class TurnStart(ToJail, frozen=True, tag="turn.start"):
-    """Run a turn. Items: TurnItem; reply: TurnEnd. CANCEL ends it early."""
+    """Run a turn. Items: TurnItem; reply: TurnEnd. CANCEL ends it early.
+
+    ``request`` is the id under which core's log has it; tools are given it.
+    """
 
     turn: TurnId
     agent: Agent
+    request: Annotated[str, Meta(pattern=r"^(req_[0-9a-f]{24})?\Z")] = ""
 
 
 class TurnHold(ToJail, frozen=True, tag="turn.hold"):
