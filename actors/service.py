@@ -62,7 +62,11 @@ class TurnSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnSpec:
-    """A turn to run. ``session`` is the session service's own and passes through untouched."""
+    """A turn to run. ``session`` is the session service's own and passes through untouched.
+
+    ``request`` is the id of what asked for it, for logs and for the worker; ``traceparent`` goes to
+    model servers (W3C Trace Context).
+    """
 
     turn: str
     handle: UserHandle
@@ -70,6 +74,8 @@ class TurnSpec:
     sink: TurnSink
     session: Any
     sampling: Sampling = field(default_factory=Sampling)
+    request: str = ""
+    traceparent: str = ""
 
 
 class RequestKey(NamedTuple):

@@ -87,6 +87,7 @@ _APPEND_BYTES = 16 << 20
 _STEPS = 20_000
 _MAX_CALLS = 16
 _FETCHES = 1_000
+_QUESTIONS = 200
 _FETCHES_AT_ONCE = 4
 # what core itself ends when a turn is cancelled, whatever the worker does
 _OUTSIDE = frozenset(("provider.chat", "http.fetch", "http.body"))
@@ -111,6 +112,7 @@ class _Turn:
     steps: int = 0
     log_lines: int = 0
     fetches: int = 0
+    questions: int = 0
     append_bytes: int = 0
     accepted: int = 0  # events accepted and not yet granted again
     allowed: set[tuple[int, str, str]] = field(default_factory=set)  # step, tool and arguments
@@ -161,6 +163,7 @@ class UserState:
     _retiring: bool = False  # this life begins nothing new
     _gone: bool = False  # its channel ended, and nobody said why yet
     _launched_s: float = 0.0
+    _request: str = ""  # what this life was started for
     _fruitless: int = 0
     _leaving: bool = False
     _out: list[Instruction] = field(default_factory=list)
@@ -182,11 +185,13 @@ class UserState:
                 self._launch(now_s)
         return self._take()
 
-    def cancel_turn(self, turn_id: str, now_s: float) -> list[Instruction]:
+    def cancel_turn(
+        self, turn_id: str, now_s: float, why: str = "the turn was cancelled"
+    ) -> list[Instruction]:
         """End a turn early; silent for one that is over."""
         turn = self._turns.get(turn_id)
         if turn is not None:
-            self._end_early(turn, Failure("cancelled", "the turn was cancelled"), now_s)
+            self._end_early(turn, Failure("cancelled", why), now_s)
         return self._take()
 
     def start_call(self, spec: CallSpec, now_s: float) -> list[Instruction]:
@@ -436,7 +441,8 @@ class UserState:
         self.phase = "ready"
         self._phase_deadline_s = None
         self._fruitless = 0
-        self._note("jail_ready", life=self.life, software=software, start_s=now_s - self._launched_s)
+        start_s = now_s - self._launched_s
+        self._note("jail_ready", life=self.life, software=software, start_s=start_s, request_id=self._request)
         for turn in list(self._turns.values()):
             self._begin(turn)
         for call in self._calls.waiting():
@@ -467,7 +473,10 @@ class UserState:
         if refusal is not None:
             self._refuse(request_id, refusal.code, refusal.message)
         elif isinstance(body, LogLine):
-            self._note("worker_logged", level=body.level, worker_event=body.event, detail=body.detail)
+            self._note(
+                "worker_logged", level=body.level, worker_event=body.event, detail=body.detail,
+                turn=turn.spec.turn, request_id=turn.spec.request,
+            )  # fmt: skip
             self._send(self._link.reply(request_id, Done()))
         elif isinstance(body, ApprovalAsk) or self.mode(verb) == "ask":
             self._ask_person(turn, request_id, verb, body, now_s)
@@ -535,6 +544,11 @@ class UserState:
 
     def _ask_person(self, turn: _Turn, request_id: int, verb: str, body: Any, now_s: float) -> None:
         """Hold a request until its user has answered."""
+        turn.questions += 1
+        if turn.questions > _QUESTIONS:
+            # whatever becomes of one, it is written down and shown to whoever watches
+            self._refuse(request_id, "limit", f"more than {_QUESTIONS} questions to a person in a turn")
+            return
         since_s = turn.held_since_s
         held_s = turn.held_s + (now_s - since_s if since_s is not None else 0.0)
         found = self.approvals.ask(turn.spec, request_id, verb, body, held_s, now_s)
@@ -613,7 +627,14 @@ class UserState:
         self._told_busy, self._retiring, self._gone = None, False, False
         self._phase_deadline_s = now_s + self.start_timeout_s
         self._connection = Connection("core", now_s, self.start_timeout_s)
-        self._out.append(Launch(self.life))
+        self._request = self._asked_by()
+        self._out.append(Launch(self.life, self._request))
+
+    def _asked_by(self) -> str:
+        """The id of what waits longest."""
+        asked = [turn.spec.request for turn in self._turns.values()]
+        asked += [call.spec.request for call in self._calls.waiting()]
+        return next(filter(None, asked), "")
 
     def _drain_if_done(self, now_s: float) -> None:
         """Where this life is to end and nothing runs in it any more."""
@@ -715,7 +736,7 @@ class UserState:
 
     def _begin(self, turn: _Turn) -> None:
         spec = turn.spec
-        request_id, data = self._link.request(TurnStart(spec.turn, spec.agent))
+        request_id, data = self._link.request(TurnStart(spec.turn, spec.agent, spec.request))
         turn.request = request_id
         self._by_request[request_id] = turn
         self._send(data)

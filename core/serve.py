@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from core.backup.archive import STAGING
-from core.config import Config, is_loopback
+from core.config import Config, config_text, is_loopback
 from core.errors import CoreError
 from core.limits import JailLimits
 from core.log import configure_logging
@@ -28,12 +28,11 @@ from core.opening import open_to_judge
 from core.reload import TLS_FILES, Reloader, config_file
 from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
-from jail.host.messages import HostError
+from jail.host.messages import HostError, Start
 from jail.host.process import Identity
 from jail.host.services import ServiceSpec
 from jail.host.spawner import SpawnerConfig, run_spawner
 from jail.host.staging import Staged, check_readable, stage
-from jail.host.starters import Start
 from jail.host.system import find_bwrap, find_machine, find_system
 
 _SOURCE = Path(__file__).resolve().parents[1]
@@ -87,6 +86,7 @@ def serve(config: Config, config_path: Path | None) -> int:
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
         reload = Reloader(
             config,
+            config_text(config_path),
             config_path,
             lambda new: open_files(new, data_dir, owners),
             lambda new: limits.use(new.jail),

@@ -1,6 +1,6 @@
 """A provider with others to turn to, in order, as long as nothing of the answer has come."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,16 @@ class Fallback(NamedTuple):
     model: str
 
 
+def behind(names: Iterable[str], providers: Mapping[str, Provider]) -> list[Fallback]:
+    """What a list of PROVIDER/MODEL leads to; one that is gone since it was checked is passed over.
+
+    Args:
+        providers: by name, without fallbacks of their own.
+    """
+    found = [(name, model) for name, _, model in (at.partition("/") for at in names)]
+    return [Fallback(name, providers[name], model) for name, model in found if name in providers]
+
+
 class WithFallbacks:
     """The first provider, and what stands behind it (see core.egress.providers.Provider).
 
@@ -29,9 +39,17 @@ class WithFallbacks:
         name: the first provider's.
         provider: its ProviderErrors say whether another one may help.
         fallbacks: in order; closed by whoever made them.
+        falls_back: called whenever a chat goes on to one of them.
     """
 
-    def __init__(self, name: str, provider: Provider, fallbacks: Sequence[Fallback]) -> None:
+    def __init__(
+        self,
+        name: str,
+        provider: Provider,
+        fallbacks: Sequence[Fallback],
+        falls_back: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._falls_back = falls_back
         self._name = name
         self._provider = provider
         self._fallbacks = tuple(fallbacks)
@@ -47,6 +65,7 @@ class WithFallbacks:
             first = error
         told: list[str] = []
         for to in self._fallbacks:
+            self._falls_back()
             _log.warning(
                 "chat_fell_back", provider=self._name, to=to.name, user=ask.user, code=first.failure.code
             )

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
 import msgspec
 import structlog
 
+from core.acting import acting, parse_trace
 from core.egress.attached import Attached
+from core.egress.fallbacks import WithFallbacks, behind
 from core.egress.messages import (
     ChatCancel,
     ChatCredit,
@@ -42,10 +45,11 @@ class Streams:
     """Starts chats, gives them credit, ends them. On the loop's thread only.
 
     Args:
-        providers: by name.
+        providers: by name; ``single`` the same without their fallbacks, for agents that have their own.
         send: takes a message for core, at once.
         striker: knows every secret that must not come back.
         limits: more chats than these are refused as ``overloaded``.
+        fell_back: told the provider that an agent's own fallback answered for.
     """
 
     def __init__(
@@ -54,8 +58,11 @@ class Streams:
         send: Callable[[msgspec.Struct], None],
         striker: Striker,
         limits: StreamLimits,
+        single: Mapping[str, Provider] | None = None,
+        fell_back: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._providers = providers
+        self._fell_back = fell_back
+        self._providers, self._single = providers, single or providers
         self._send = send
         self._striker = striker
         self._limits = limits
@@ -85,10 +92,15 @@ class Streams:
         task.add_done_callback(lambda _: self._attached.drop(ask.id))
 
     def use(
-        self, providers: Mapping[str, Provider], striker: Striker, limits: StreamLimits
+        self,
+        providers: Mapping[str, Provider],
+        striker: Striker,
+        limits: StreamLimits,
+        single: Mapping[str, Provider] | None = None,
     ) -> set["asyncio.Task[None]"]:
         """Start chats with these from now on; returns those that still run with what was there before."""
         self._providers, self._striker, self._limits = providers, striker, limits
+        self._single = single or providers
         return self._running.tasks()
 
     def describe(self) -> list[dict[str, object]]:
@@ -129,6 +141,12 @@ class Streams:
         return None
 
     async def _run(self, stream: Stream) -> None:
+        ask = stream.ask
+        # whatever is logged or recorded for this chat, retries and fallbacks too, says what it was for
+        with acting(ask.request, parse_trace(ask.traceparent)):
+            await self._answer(stream)
+
+    async def _answer(self, stream: Stream) -> None:
         ask, started_s = stream.ask, monotonic()
         outcome = await self._outcome(stream)
         try:
@@ -137,7 +155,7 @@ class Streams:
             outcome = error.failure
         self._running.over(ask.id)
         took_s = round(monotonic() - started_s, 3)
-        log = _log.bind(user=ask.user, provider=ask.provider, took_s=took_s)
+        log = _log.bind(user=ask.user, turn=ask.turn, provider=ask.provider, took_s=took_s)
         if isinstance(outcome, Failure):
             self._send(ChatFailed(ask.id, outcome))
             log.warning("chat_failed", code=outcome.code)
@@ -145,11 +163,18 @@ class Streams:
             self._send(ChatDone(ask.id, outcome))
             log.debug("chat_ended", finish=outcome.finish)
 
+    def _provider(self, ask: ChatStart) -> Provider:
+        if not ask.fallbacks:
+            return self._providers[ask.provider]
+        name, single = ask.provider, self._single
+        others = behind(ask.fallbacks, single)
+        return WithFallbacks(name, single[name], others, partial(self._fell_back, name))
+
     async def _outcome(self, stream: Stream) -> ChatEnd | Failure:
         ask = stream.ask
         try:
             async with asyncio.timeout(MAX_STREAM_S):
-                return await self._providers[ask.provider].chat(ask, stream)
+                return await self._provider(ask).chat(ask, stream)
         except ProviderError as error:
             return error.failure
         except TimeoutError:

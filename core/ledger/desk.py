@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, time
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -20,6 +20,7 @@ from core.audit.records import Auditor, Record
 from core.ledger.book import Book
 from core.ledger.metering import Amount, Claim, Grant, LedgerUnavailable, LimitReached
 from core.ledger.store import LedgerStore
+from core.purge_clock import PurgeClock
 
 _MAX_BATCH = 256
 _MAX_WAITING = 4_096
@@ -47,6 +48,18 @@ def _silently(_: Any) -> None:
     """Nobody waits."""
 
 
+class Stores(Protocol):
+    """Is told of writing to disk: core.metrics.StoreMetrics."""
+
+    def committed(self, store: str, seconds: float, jobs: int) -> None:
+        """A group was written."""
+        ...
+
+    def failed(self, store: str) -> None:
+        """A group came to nothing."""
+        ...
+
+
 class LedgerDesk:
     """Implements core.ledger.metering.Meter. Made and called on a running event loop.
 
@@ -55,6 +68,7 @@ class LedgerDesk:
         auditor: is told of limits reached.
         ended: called on the thread when it ends, by a bug or because it was stopped.
         wall_s: the time as Unix seconds.
+        stores: told how long writing took.
     """
 
     def __init__(
@@ -64,7 +78,9 @@ class LedgerDesk:
         auditor: Auditor,
         ended: Callable[[], None],
         wall_s: Callable[[], float] = time,
+        stores: Stores | None = None,
     ) -> None:
+        self._stores = stores
         self._store = store
         self._book = book
         self._auditor = auditor
@@ -76,6 +92,7 @@ class LedgerDesk:
         self._stopping = False
         self._kept: list[_Job] = []
         self._purge_at_s = 0.0
+        self._purge_clock = PurgeClock(store.purged_until_s(), wall_s)
         # a disk that hangs must not keep the process from its end
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
         self._thread.start()
@@ -174,7 +191,7 @@ class LedgerDesk:
 
     def _do(self, jobs: list[_Job]) -> None:
         jobs, self._kept = self._kept + jobs, []
-        now_s = self._wall_s()
+        now_s, began_s = self._wall_s(), monotonic()
         results: list[Any] = []
         try:
             self._store.sync(
@@ -185,9 +202,11 @@ class LedgerDesk:
             with self._store.transaction():
                 for job in jobs:
                     results.append(self._attempt(job, now_s))
-                self._purge(now_s)
+                self._purge()
         except sqlite3.Error as error:
             _log.error("ledger_disk_failed", error=type(error).__name__, detail=str(error))
+            if self._stores is not None:
+                self._stores.failed("ledger")
             self._kept = [job for job in jobs if job.keep]
             self._reload()
             failed = LedgerUnavailable(
@@ -197,6 +216,8 @@ class LedgerDesk:
                 if not job.keep:
                     job.done(failed)
             return
+        if self._stores is not None and jobs:
+            self._stores.committed("ledger", monotonic() - began_s, len(jobs))
         for job, result in zip(jobs, results, strict=True):
             job.done(result)
 
@@ -211,10 +232,12 @@ class LedgerDesk:
         except LimitReached as reached:
             return reached
 
-    def _purge(self, now_s: float) -> None:
+    def _purge(self) -> None:
         if monotonic() >= self._purge_at_s:
             self._purge_at_s = monotonic() + _PURGE_EVERY_S
-            self._book.purge(now_s)
+            until_s = self._purge_clock.now_s()
+            self._book.purge(until_s)
+            self._store.note_purged(int(until_s))
 
     def _reload(self) -> None:
         """What the book remembers may be of a transaction that came to nothing."""

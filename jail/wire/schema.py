@@ -109,6 +109,9 @@ class Limits(Body, frozen=True):
     tool_s: Annotated[int, Meta(ge=1, le=3_600)] = 120  # one tool call
 
 
+Fallback = Annotated[str, Meta(min_length=3, max_length=224, description="PROVIDER/MODEL")]
+
+
 class Agent(Body, frozen=True):
     """What the worker needs to be this agent."""
 
@@ -120,6 +123,8 @@ class Agent(Body, frozen=True):
     limits: Limits = Limits()
     ask: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
     """Those of the tools that act only once a person has allowed it."""
+    fallbacks: Annotated[tuple[Fallback, ...], Meta(max_length=8)] = ()
+    """Asked in order where the provider fails. Core's affair: the worker needs none of them."""
 
 
 class ResponseFormat(Body, frozen=True):
@@ -339,10 +344,14 @@ class ToJail(Body, frozen=True, tag_field="verb"):
 
 
 class TurnStart(ToJail, frozen=True, tag="turn.start"):
-    """Run a turn. Items: TurnItem; reply: TurnEnd. CANCEL ends it early."""
+    """Run a turn. Items: TurnItem; reply: TurnEnd. CANCEL ends it early.
+
+    ``request`` is the id under which core's log has it; tools are given it.
+    """
 
     turn: TurnId
     agent: Agent
+    request: Annotated[str, Meta(pattern=r"^(req_[0-9a-f]{24})?\Z")] = ""
 
 
 class TurnHold(ToJail, frozen=True, tag="turn.hold"):
