@@ -19,7 +19,9 @@ LOAD_AGENT = 'provider = "builtin"\nmodel = "load"\n[limits]\nwall_s = 900\n'
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    with real_server({"jail": {"start_timeout_s": 4.0}}, before=BEFORE) as running:
+    # at the pace of [edge] one that reads nothing would be ended for that first, after half a minute
+    edge = {"frames_per_s": 1_000_000.0, "burst": 1_000_000}
+    with real_server({"jail": {"start_timeout_s": 4.0}, "edge": edge}, before=BEFORE) as running:
         yield running
 
 
@@ -97,7 +99,7 @@ def test_a_fault_ends_that_jail_with_one_clear_error(
     count = len(server.logged("peer_faulted", user="alice"))
     with undisturbed(long_stream), hostile(alice, program):
         with pytest.raises(openai.APIError) as raised:
-            alice.ask("hello")
+            alice.ask("hello", "kept")  # in a kept session: credit comes back with the disk, not at once
         faults = server.logged("peer_faulted", user="alice")[count:]
     error = raised.value
     assert [fault["reason"] for fault in faults][:1] == [reason], faults
