@@ -87,6 +87,15 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """The turn's jail is gone; with ``again`` the turn may be started anew."""
+
+    sink: TurnSink
+    failure: Failure
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CallItem:
     """Hand an item of a call's answer over."""
 
@@ -116,5 +125,6 @@ class Gone:
 
 
 Instruction = (
-    Launch | Kill | Used | Send | Serve | Credit | Cancel | Append | Finish | CallItem | CallEnd | Note | Gone
-)
+    Launch | Kill | Used | Send | Serve | Credit | Cancel | Append | Finish | Lost | CallItem | CallEnd | Note
+    | Gone
+)  # fmt: skip

@@ -41,10 +41,20 @@ class TurnSink(Protocol):
         """The turn has ended; called exactly once, nothing is appended afterwards."""
         ...
 
+    def lost(self, failure: Failure, again: bool) -> None:
+        """The jail is gone from under the turn, in place of :meth:`finish`.
+
+        Whoever made the sink ends the turn with a report, or, with ``again``, may start it anew.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TurnSpec:
-    """A turn to run. ``session`` is the session service's own and passes through untouched."""
+    """A turn to run. ``session`` is the session service's own and passes through untouched.
+
+    ``first_step``: past 1 where the turn goes on after an interruption.
+    """
 
     turn: str
     handle: UserHandle
@@ -52,6 +62,7 @@ class TurnSpec:
     sink: TurnSink
     session: Any
     sampling: Sampling = field(default_factory=Sampling)
+    first_step: int = 1
 
 
 class RequestKey(NamedTuple):

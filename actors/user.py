@@ -23,6 +23,7 @@ from actors.instructions import (
     Instruction,
     Kill,
     Launch,
+    Lost,
     Note,
     Send,
     Serve,
@@ -43,6 +44,7 @@ from actors.user_messages import (
     GrantCall,
     JailExited,
     JailFailed,
+    JailKilled,
     JailStarted,
     Leave,
     StartCall,
@@ -205,6 +207,8 @@ class UserActor(Actor):
                 return state.jail_failed(life, failure, now)
             case EvictJail(life, wait):
                 return state.evict(life, wait, now)
+            case JailKilled(life):
+                return state.jail_killed(life)
             case JailExited(life, how):
                 return state.jail_exited(life, how, now)
             case Closed(life, fault):
@@ -250,6 +254,8 @@ class UserActor(Actor):
                     self._services[verb].cancel(RequestKey(self._user, life, request_id))
                 case Finish(sink, outcome):
                     sink.finish(outcome)
+                case Lost(sink, failure, again):
+                    sink.lost(failure, again)
                 case CallItem(call_sink, body):
                     call_sink.item(body)
                 case CallEnd(call_sink, answer):

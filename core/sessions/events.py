@@ -25,6 +25,12 @@ class Accepted(Body, frozen=True, tag="accepted"):
     cut: bool = False
 
 
+class Resumed(Body, frozen=True, tag="resumed"):
+    """The turn goes on after an interruption: what it said past event ``after`` is said anew."""
+
+    after: Count
+
+
 class Used(Body, frozen=True, tag="usage"):
     """The tokens of a whole turn."""
 
@@ -45,7 +51,7 @@ class Failed(Body, frozen=True, tag="error"):
     retry_after_s: int | None = None
 
 
-LogItem = TurnItem | Accepted | Used | Ended | Failed
+LogItem = TurnItem | Accepted | Resumed | Used | Ended | Failed
 
 
 class SessionEvent:

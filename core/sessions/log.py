@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from core.sessions.events import encode_event
+from core.sessions.events import Resumed, encode_event
 from jail.wire.schema import Failure, TurnEnd, TurnItem
 
 _MAX_BATCH = 256
@@ -31,7 +31,7 @@ class LogEvent:
 
     id: int
     time_ms: int  # Unix time
-    item: TurnItem
+    item: TurnItem | Resumed
     data: bytes
 
 
@@ -71,6 +71,7 @@ class TurnLog:
         max_age_s: how old (in seconds) a kept event may be.
         persist: where events are kept, or None for a log in memory alone.
         on_finish: called once with the outcome, on the thread that finished the turn.
+        on_lost: decides what becomes of a turn that lost its jail; None: it fails.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class TurnLog:
         max_age_s: float,
         persist: Persist | None,
         on_finish: Callable[[TurnEnd | Failure], None],
+        on_lost: Callable[[Failure, bool], None] | None = None,
     ) -> None:
         self._loop = loop
         self._first_id = self._next_id = first_id
@@ -88,6 +90,7 @@ class TurnLog:
         self._max_age_s = max_age_s
         self._persist = persist
         self._on_finish = on_finish
+        self._on_lost = on_lost
         self._lock = threading.Lock()
         self._window: deque[LogEvent] = deque()
         self._window_bytes = 0
@@ -97,7 +100,7 @@ class TurnLog:
 
     # -- any thread -------------------------------------------------------------------------------
 
-    def append(self, item: TurnItem, accepted: Callable[[], None]) -> None:
+    def append(self, item: TurnItem | Resumed, accepted: Callable[[], None]) -> None:
         """Take an event; ``accepted`` follows once it is kept (at once if in memory alone)."""
         now_s = time.time()
         time_ms = int(now_s * 1_000)
@@ -134,6 +137,13 @@ class TurnLog:
         # before the readers know: whoever is told the end may use the session again
         self._on_finish(outcome)
         self._post_wake()
+
+    def lost(self, failure: Failure, again: bool) -> None:
+        """The jail is gone from under the turn: it ends, unless it may be started anew."""
+        if self._on_lost is None:
+            self.finish(failure)
+        else:
+            self._on_lost(failure, again)
 
     @property
     def last_id(self) -> int:

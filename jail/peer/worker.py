@@ -172,7 +172,7 @@ class _Worker:
             return
         items = ItemQueue(partial(self._edge.credit, request_id), partial(self._edge.item, request_id))
         around = Surroundings(self._home, self._children)
-        tools = Toolbox(start.turn, start.agent, BUILT_IN, self._edge, around)
+        tools = Toolbox(start.turn, start.agent, BUILT_IN, self._edge, around, start.first_step)
         turn = Turn(start, self._edge, items, tools)
         self._turns[request_id], self._queues[request_id] = turn, items
         task = self._loop.create_task(self._run_turn(request_id, start.turn, turn))

@@ -272,10 +272,14 @@ class ToJail(Body, frozen=True, tag_field="verb"):
 
 
 class TurnStart(ToJail, frozen=True, tag="turn.start"):
-    """Run a turn. Items: TurnItem; reply: TurnEnd. CANCEL ends it early."""
+    """Run a turn. Items: TurnItem; reply: TurnEnd. CANCEL ends it early.
+
+    Its steps are counted from ``first_step``: past 1 where the turn goes on after an interruption.
+    """
 
     turn: TurnId
     agent: Agent
+    first_step: Step = 1
 
 
 class Drain(ToJail, frozen=True, tag="drain"):

@@ -9,7 +9,7 @@ import pytest
 from core.hub.live.events import AnyEvent, line_of
 from core.hub.live.requests import AnyAnswer, AnyRequest, TurnAsked
 from core.hub.live.schema import documents, schema
-from core.sessions.events import Accepted, Ended, Failed, LogItem, SessionEvent, Used
+from core.sessions.events import Accepted, Ended, Failed, LogItem, Resumed, SessionEvent, Used
 from jail.wire.schema import Delta, Notice, ToolEnded, ToolProgress, ToolStarted, TurnItem, Usage
 
 KEPT = Path(__file__).parents[3] / "docs" / "schema"
@@ -20,6 +20,7 @@ ITEMS: list[LogItem] = [
     ToolProgress(1, "out"),
     ToolEnded(1, True, "out"),
     Notice("n"),
+    Resumed(3),
     Used(Usage(1, 2)),
     Ended("stop"),
     Failed("timeout", "m", 3),
