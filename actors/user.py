@@ -57,6 +57,10 @@ from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.schema import Body, ErrorCode, Failure
 from jail.wire.zmtp import Zmtp
 
+# what a life's end says of its jail, where that is not the reason itself
+_FAULTLESS: dict[str, str | None] = {
+    "drained": None, "drain_ignored": None, "cancel_ignored": None, "ended": "",
+}  # fmt: skip
 _MIXED_UP = Failure("internal", "the server mixed up two users; nothing was run")
 
 
@@ -75,8 +79,8 @@ class Jails(Protocol):
         """A jail is ready, or whether something runs in it has changed."""
         ...
 
-    def kill(self, life: int) -> None:
-        """End a jail; harmless when it has ended."""
+    def kill(self, life: int, fault: str | None) -> None:
+        """End a jail; harmless when it has ended. ``fault``: its own ("" for one not known), or None."""
         ...
 
 
@@ -266,7 +270,7 @@ class UserActor(Actor):
                     self._jails.launch(life, self._user, self.actor_ref)
                 case Kill(life, reason):
                     self._close_channel()
-                    self._jails.kill(life)
+                    self._jails.kill(life, _FAULTLESS.get(reason, reason))
                     self.observer.jail_ended(reason)
                     self.observer.note("jail_ended", user=self._user, life=life, reason=reason)
                 case Note(event, values):

@@ -54,7 +54,7 @@ class SpawnerActor(Actor):
         timers: for a second try when the socket is full.
         on_link: called with the new link when egress was restarted.
         on_started: called with the life of each jail that is built, and its first process.
-        on_ended: called with the life of each jail that is gone or could not be started.
+        on_ended: called with the life of each jail that is gone or could not be started, and how.
         on_measured: called with what jails use.
         on_shutdown: called with the grace in seconds when the spawner says stop.
         on_reload: called with the descriptors, by flag, that are to be used from now on.
@@ -70,7 +70,7 @@ class SpawnerActor(Actor):
         timers: Edge,
         on_link: Callable[[LinkUp], None],
         on_started: Callable[[int, int], None],
-        on_ended: Callable[[int], None],
+        on_ended: Callable[[int, str], None],
         on_measured: Callable[[tuple[host.JailUse, ...]], None],
         on_shutdown: Callable[[float], None],
         on_reload: Callable[[dict[str, int]], None],
@@ -124,9 +124,9 @@ class SpawnerActor(Actor):
                 self._on_started(life, pid)
             case host.JailFailed(life, text):
                 failure = Failure("unavailable", f"your jail could not be started: {text}"[:2_000])
-                self._tell_last(life, user.JailFailed(life, failure))
+                self._tell_last(life, user.JailFailed(life, failure), text)
             case host.JailExited(life, how):
-                self._tell_last(life, user.JailExited(life, how))
+                self._tell_last(life, user.JailExited(life, how), how)
             case host.JailsMeasured(jails):
                 self._on_measured(jails)
             case host.UserReady(request, error):
@@ -146,9 +146,9 @@ class SpawnerActor(Actor):
             case _:
                 raise CoreError(f"the spawner sent {type(heard).__name__} without what belongs to it")
 
-    def _tell_last(self, life: int, message: Any) -> None:
+    def _tell_last(self, life: int, message: Any, how: str) -> None:
         """What a jail's owner hears last of it."""
-        self._on_ended(life)  # first: the owner may want another at once, and its place is free now
+        self._on_ended(life, how)  # first: the owner may want another at once, and its place is free now
         if (owner := self._owners.pop(life, None)) is not None:
             tell(owner, message)
 

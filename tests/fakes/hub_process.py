@@ -95,6 +95,10 @@ class FakeAdministration:
         self._user(user)
         self.jail_acts.append(("kill", user))
 
+    async def release_jail(self, user: str) -> None:
+        self._user(user)
+        self.jail_acts.append(("release", user))
+
     async def drain_pool(self, on: bool) -> None:
         self.jail_acts.append(("drain", str(on)))
 

@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pytest
@@ -184,33 +184,93 @@ def test_a_page_of_another_origin_cannot_connect_and_one_of_our_own_can(alice: P
     asyncio.run(main())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_server(shared_model: FakeModelServer) -> Iterator[RealServer]:
     with real_server(with_model(shared_model.url), before=UNATTACKED) as running:
         yield running
 
 
-def test_a_restart_of_core_loses_and_repeats_nothing(own_server: RealServer, model: FakeModelServer) -> None:
-    carl = new_person(own_server, "carl")
-    model.say(LONG)
+@pytest.fixture(scope="module")
+def carl(own_server: RealServer) -> Person:
+    return new_person(own_server, "carl")
 
-    async def main() -> list[Json]:
-        reader = Reader(page(carl), "s", "websocket", 0)
-        await page(carl).call("POST", "/v1/sessions/s/turns", {"text": "go", "agent": "fake"})
-        with suppress(CutError):
-            await reader.read(4_000)
-        count = len(own_server.logged("service_started", service="core"))
-        os.kill(own_server.pid("core"), signal.SIGKILL)
-        await asyncio.to_thread(own_server.wait_logged, "service_started", count + 1, service="core")
-        await asyncio.to_thread(own_server.wait_ready)
-        await reader.to_the_end()
-        return reader.events
 
-    seen = asyncio.run(main())
-    assert (seen[-1]["type"], seen[-1]["code"]) == ("error", "internal")
+async def kill(server: RealServer, who: str, person: Person) -> None:
+    """SIGKILL for core, which is there again then, or for the first process of a person's jail."""
+    if who == "core":
+        count = len(server.logged("service_started", service="core"))
+        os.kill(server.pid("core"), signal.SIGKILL)
+        await asyncio.to_thread(server.wait_logged, "service_started", count + 1, service="core")
+        await asyncio.to_thread(server.wait_ready)
+    else:
+        jails = server.admin.call("GET", "/v1/status")["jails"]
+        (pid,) = [jail["pid"] for jail in jails if jail["user"] == person.name]
+        os.kill(pid, signal.SIGKILL)
+
+
+async def interrupted(server: RealServer, who: str, person: Person, turn: Json, session: str) -> list[Json]:
+    """The events of a turn in which ``who`` is killed once it speaks, or a tool of its runs."""
+    reader = Reader(page(person), session, "websocket", 0)
+    status, began = await page(person).call("POST", f"/v1/sessions/{session}/turns", turn)
+    assert status == 202, began
+    async with page(person).socket() as socket:
+        await socket.ask("watch", session=session, after=0)
+        await socket.until("delta", "tool_progress")
+        await kill(server, who, person)
+    await reader.to_the_end()
+    return reader.events
+
+
+async def messages(person: Person, session: str) -> list[Json]:
+    status, found = await page(person).call("GET", f"/v1/sessions/{session}")
+    assert status == 200, found
+    kept: list[Json] = found["data"]
+    return kept
+
+
+@pytest.mark.parametrize("who", ["core", "worker"])
+def test_a_turn_that_only_talked_goes_on_after_a_kill_and_is_one_message(
+    own_server: RealServer, carl: Person, model: FakeModelServer, who: str
+) -> None:
+    model.say(LONG, Script(text="the whole answer"))
+
+    async def main() -> tuple[list[Json], list[Json]]:
+        session = fresh()
+        turn = {"text": "go", "agent": "fake"}
+        return await interrupted(own_server, who, carl, turn, session), await messages(carl, session)
+
+    seen, kept = asyncio.run(main())
+    types = [event["type"] for event in seen]
+    assert (types[0], types[-1], types.count("resumed"), types.count("done")) == ("accepted", "done", 1, 1)
     numbers = [event["id"] for event in seen]
-    assert numbers[:-1] == list(range(1, len(seen)))
-    assert numbers[-1] > numbers[-2]
-    said = "".join(event["text"] for event in seen if event["type"] == "delta")
-    assert said
-    assert LONG.text.startswith(said.strip())
+    assert numbers == sorted(set(numbers))
+    (at,) = (n for n, event in enumerate(seen) if event["type"] == "resumed")
+    assert seen[at]["after"] == seen[0]["id"]
+    assert said(seen[at:]) == "the whole answer"
+    assert LONG.text.startswith(said(seen[:at]).strip())
+    assert [(m["role"], m["content"]) for m in kept] == [("user", "go"), ("assistant", "the whole answer")]
+
+
+def said(events: list[Json]) -> str:
+    return "".join(event["text"] for event in events if event["type"] == "delta")
+
+
+@pytest.mark.parametrize("who", ["core", "worker"])
+def test_a_turn_whose_tool_acted_is_closed_after_a_kill_with_a_report_and_not_run_again(
+    own_server: RealServer, carl: Person, who: str
+) -> None:
+    name = f"runs-{fresh()}"
+
+    async def main() -> tuple[list[Json], list[Json]]:
+        session = fresh()
+        turn = {"text": f"run: echo ran >> {name}; echo begun; sleep 600"}
+        return await interrupted(own_server, who, carl, turn, session), await messages(carl, session)
+
+    seen, kept = asyncio.run(main())
+    assert seen[-1]["type"] == "error"
+    assert seen[-1]["code"] == {"core": "internal", "worker": "worker"}[who]
+    assert "May have been done in part: step 1 run_command" in seen[-1]["message"]
+    assert [message["role"] for message in kept] == ["user", "assistant"]
+    assert "step 1 run_command" in kept[1]["content"]
+    assert (carl.home / name).read_text() == "ran\n"
+    assert carl.run("echo on").startswith("on")
