@@ -21,12 +21,25 @@ Origin = Literal["agent"]
 Mode = Literal["off", "ask", "on"]
 
 
+class Standing(Protocol):
+    """Of a user who was let in."""
+
+    def is_good(self) -> bool:
+        """Whether they still are: somebody else may have the name by now."""
+        ...
+
+
 class UserHandle(Protocol):
     """Opaque here: minted by the vault, it carries the user's data key (design.md 6)."""
 
     @property
     def user(self) -> str:
         """The user's id."""
+        ...
+
+    @property
+    def standing(self) -> Standing:
+        """Whether the user may still begin something."""
         ...
 
 

@@ -19,8 +19,10 @@ from actors.user_messages import (
     StartTurn,
 )
 from core.errors import LinkError
+from jail.wire.schema import Failure
 
 _DESCRIBE_TIMEOUT_S = 5.0
+_GONE = Failure("cancelled", "the user was disabled or deleted")
 
 StartUser = Callable[[str, str, Ref, Observer], Ref]
 """``(actor's name, user, parent, observer)`` to a started UserActor."""
@@ -81,7 +83,11 @@ class Users(Supervisor):
                     tell(ref, CancelTurn(turn))
                 return None
             case ToUser(user, inner):
-                self._pass_on(user, inner)
+                # looked at here: what came before the user's end is ahead of their actor's Leave
+                if isinstance(inner, StartCall) and not inner.spec.handle.standing.is_good():
+                    inner.spec.sink.finish(_GONE)
+                else:
+                    self._pass_on(user, inner)
                 return None
             case LeaveUser(user):
                 if (ref := self._find(user)) is not None:

@@ -6,6 +6,7 @@ meanwhile has no key any more in it.
 """
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -28,6 +29,7 @@ from jail.host.messages import HostError
 from jail.host.process import Identity
 
 STAGING = "_restoring"
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 # in this order they are put in place: without keys nothing is of any use
 _PLACES = ("users", "sealed", "_system", "_keys")
 
@@ -73,13 +75,25 @@ def make_backup(place: Place, file: Path, passphrase: str) -> Report:
         written = verify(unfinished, passphrase)
         if written != checker.finish():
             raise BackupError("what was written is not what was read; is the disk sound?")
-        os.link(unfinished, file)
+        _name(unfinished, file)
         return written
     except OSError as error:
         raise BackupError(f"{file}: cannot be written: {error.strerror}") from None
     finally:
         with contextlib.suppress(FileNotFoundError):
             unfinished.unlink()
+
+
+def _name(unfinished: Path, file: Path) -> None:
+    """Give a file its name, in place of nothing."""
+    try:
+        os.link(unfinished, file)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # a memory stick, a network's share: what is replaced is the empty file that we make here
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.rename(unfinished, file)
 
 
 def verify(file: Path, passphrase: str) -> Report:

@@ -13,22 +13,31 @@ from core.backup.records import (
     File,
     FileEnd,
     Folder,
+    Hole,
     LeftOut,
     Link,
     Record,
+    Same,
     User,
 )
+
+_MAX_LEFT_OUT = 1_000
 
 
 @dataclass
 class Report:
-    """What a backup holds; ``left_out`` are places of what is neither file, directory nor link."""
+    """What a backup holds; ``bytes`` without what is holes.
+
+    ``left_out`` are places of what is neither file, directory nor link, ``more_left_out`` how many past
+    the first thousand: anybody may have any number in their home.
+    """
 
     created_s: int = 0
     users: tuple[User, ...] = ()
     files: int = 0
     bytes: int = 0
     left_out: list[str] = field(default_factory=list)
+    more_left_out: int = 0
 
 
 class Checker:
@@ -41,15 +50,16 @@ class Checker:
         self._area: Area | None = None
         self._file: File | None = None
         self._digest = hashlib.sha256()
-        self._size = 0
+        self._size = self._stored = 0
         self._seen: set[bytes] = set()
         self._links: set[bytes] = set()
+        self._files: set[bytes] = set()
 
     def take(self, record: Record) -> None:
         """The next one."""
         if self._ended or self._begun is isinstance(record, Begin):
             raise _odd(record)
-        if (self._file is not None) is not isinstance(record, Data | FileEnd):
+        if (self._file is not None) is not isinstance(record, Data | Hole | FileEnd):
             raise _odd(record)
         match record:
             case Begin():
@@ -59,17 +69,23 @@ class Checker:
             case Data(data=data):
                 self._digest.update(data)
                 self._size += len(data)
+                self._stored += len(data)
+            case Hole(size=size):
+                self._digest.update(record.mark)
+                self._size += size
             case FileEnd():
                 self._end_file(record)
-            case Folder(path=path) | File(path=path) | Link(path=path):
+            case Folder(path=path) | File(path=path) | Same(path=path) | Link(path=path):
                 self._place(path)
                 if isinstance(record, File):
-                    self._file, self._digest, self._size = record, hashlib.sha256(), 0
+                    self._files.add(path)
+                    self._file, self._digest, self._size, self._stored = record, hashlib.sha256(), 0, 0
+                elif isinstance(record, Same):
+                    self._same(record)
                 elif isinstance(record, Link):
                     self._links.add(path)
             case LeftOut(path=path):
-                where = f"{self._area.user}/" if self._area and self._area.user else ""
-                self.report.left_out.append(f"{where}{path.decode(errors='replace')}: {record.why}")
+                self._leave_out(path, record.why)
             case End():
                 if (record.files, record.bytes) != (self.report.files, self.report.bytes):
                     raise BackupError("the backup's own counts do not agree")
@@ -85,7 +101,7 @@ class Checker:
         return self.report
 
     def _begin(self, record: Begin) -> None:
-        if record.version != VERSION:
+        if not 1 <= record.version <= VERSION:
             raise BackupError(
                 f"the backup has version {record.version}, this Certosa knows {VERSION}: use a newer one"
             )
@@ -103,7 +119,7 @@ class Checker:
         if of_user is not bool(record.user) or (of_user and record.user not in known) or at in self._areas:
             raise BackupError(f"the area {record.kind} {record.user} has no place in this backup")
         self._areas.add(at)
-        self._area, self._seen, self._links = record, set(), set()
+        self._area, self._seen, self._links, self._files = record, set(), set(), set()
 
     def _place(self, path: bytes) -> None:
         if self._area is None or path in self._seen:
@@ -119,8 +135,20 @@ class Checker:
         if (self._size, self._digest.digest()) != (record.size, record.sha256):
             raise BackupError("a file of the backup is not what its hash says")
         self.report.files += 1
-        self.report.bytes += record.size
+        self.report.bytes += self._stored
         self._file = None
+
+    def _same(self, record: Same) -> None:
+        if record.first not in self._files:
+            raise BackupError("an entry of the backup is another name of no file")
+        self.report.files += 1
+
+    def _leave_out(self, path: bytes, why: str) -> None:
+        if len(self.report.left_out) >= _MAX_LEFT_OUT:
+            self.report.more_left_out += 1
+            return
+        where = f"{self._area.user}/" if self._area and self._area.user else ""
+        self.report.left_out.append(f"{where}{path.decode(errors='replace')}: {why}")
 
 
 def _odd(record: Record) -> BackupError:

@@ -5,12 +5,14 @@ lies there. Nothing is followed: a link is a link, and a file that is swapped fo
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
 import sqlite3
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from core.backup.errors import BackupError
 from core.backup.records import (
@@ -21,9 +23,11 @@ from core.backup.records import (
     File,
     FileEnd,
     Folder,
+    Hole,
     LeftOut,
     Link,
     Record,
+    Same,
 )
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,12 +39,26 @@ _MAX_DEPTH = 256
 _OMITTED = ("admin.sock", "lock", "first-admin-token", "dump-core.txt", "dump-egress.txt")
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What of an area has to be known later.
+
+    Args:
+        links: symbolic links, which come last.
+        firsts: by device and inode, the first name of files that have several: each is stored once, or a
+            file with a thousand names would be a thousand files.
+    """
+
+    links: list[Record] = field(default_factory=list)
+    firsts: dict[tuple[int, int], bytes] = field(default_factory=dict)
+
+
 def collect(root: int, kind: AreaKind) -> Iterator[Record]:
     """The records of the area below an open directory. Raises BackupError, OSError, sqlite3.Error."""
-    links: list[Record] = []
+    found = _Found()
     if kind in ("home", "agents"):
-        yield from _tree(root, b".", links, 0)
-        yield from links
+        yield from _tree(root, b".", found, 0)
+        yield from found.links
         return
     for name in sorted(os.listdir(root)):
         if name.startswith(_COPY):
@@ -48,11 +66,11 @@ def collect(root: int, kind: AreaKind) -> Iterator[Record]:
         elif name.endswith(".db"):
             yield from _database(root, name)
         elif name not in _OMITTED and not name.endswith(("-wal", "-shm", "-journal", ".new")):
-            yield from _entry(root, os.fsencode(name), os.fsencode(name), links, 0)
-    yield from links
+            yield from _entry(root, os.fsencode(name), os.fsencode(name), found, 0)
+    yield from found.links
 
 
-def _tree(root: int, path: bytes, links: list[Record], depth: int) -> Iterator[Record]:
+def _tree(root: int, path: bytes, found: _Found, depth: int) -> Iterator[Record]:
     if depth > _MAX_DEPTH:
         yield LeftOut(path, "too deep")
         return
@@ -62,14 +80,14 @@ def _tree(root: int, path: bytes, links: list[Record], depth: int) -> Iterator[R
         if len(at) > MAX_PATH_BYTES:
             yield LeftOut(path, "an entry of it has too long a path")
             continue
-        yield from _entry(root, name, at, links, depth)
+        yield from _entry(root, name, at, found, depth)
 
 
-def _entry(root: int, name: bytes, path: bytes, links: list[Record], depth: int) -> Iterator[Record]:
+def _entry(root: int, name: bytes, path: bytes, found: _Found, depth: int) -> Iterator[Record]:
     try:
         info = os.stat(name, dir_fd=root, follow_symlinks=False)
         if stat.S_ISLNK(info.st_mode):
-            links.append(Link(path, os.readlink(name, dir_fd=root)))
+            found.links.append(Link(path, os.readlink(name, dir_fd=root)))
             return
         if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
             yield LeftOut(path, "neither a file nor a directory nor a link")
@@ -81,9 +99,10 @@ def _entry(root: int, name: bytes, path: bytes, links: list[Record], depth: int)
         return
     try:
         if stat.S_ISDIR(info.st_mode):
-            yield from _tree(fd, path, links, depth + 1)
-        elif stat.S_ISREG(os.fstat(fd).st_mode):
-            yield from _file(fd, path)
+            yield from _tree(fd, path, found, depth + 1)
+        elif stat.S_ISREG((info := os.fstat(fd)).st_mode):
+            first = found.firsts.setdefault((info.st_dev, info.st_ino), path) if info.st_nlink > 1 else path
+            yield from _file(fd, path) if first == path else (Same(path, first),)
         else:
             yield LeftOut(path, "changed while it was looked at")
     finally:
@@ -93,13 +112,32 @@ def _entry(root: int, name: bytes, path: bytes, links: list[Record], depth: int)
 def _file(fd: int, path: bytes) -> Iterator[Record]:
     info = os.fstat(fd)
     yield File(path, stat.S_IMODE(info.st_mode) & 0o777, _in_64_bits(info.st_mtime_ns))
-    digest, size = hashlib.sha256(), 0
+    digest, at = hashlib.sha256(), 0
     # no more than it had: one that grows as fast as it is read would have no end
-    while size < info.st_size and (data := os.read(fd, min(DATA_BYTES, info.st_size - size))):
+    while at < info.st_size:
+        if (begins := _seek(fd, at, os.SEEK_DATA, info.st_size)) > at:
+            hole = Hole(begins - at)
+            digest.update(hole.mark)
+            at = begins
+            yield hole
+            continue
+        ends = min(_seek(fd, at, os.SEEK_HOLE, info.st_size), at + DATA_BYTES)
+        if not (data := os.pread(fd, ends - at, at)):
+            break
         digest.update(data)
-        size += len(data)
+        at += len(data)
         yield Data(data)
-    yield FileEnd(size, digest.digest())
+    yield FileEnd(at, digest.digest())
+
+
+def _seek(fd: int, at: int, whence: int, size: int) -> int:
+    """Where data or a hole, which takes no room on the disk, begins from a place on (lseek(2))."""
+    try:
+        return min(os.lseek(fd, at, whence), size)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return size  # nothing but a hole is left, or it was cut meanwhile
 
 
 def _database(root: int, name: str) -> Iterator[Record]:

@@ -16,9 +16,11 @@ from msgspec import Meta
 
 from core.backup.errors import BackupError
 
-VERSION = 1
+VERSION = 2
+"""Of what is written; 1, which has neither Hole nor Same, is read too."""
 DATA_BYTES = 256 << 10
 _LENGTH = struct.Struct(">I")
+_HOLE = struct.Struct(">Q")
 _MAX_RECORD_BYTES = 16 << 20  # the list of a hundred thousand users fits
 MAX_PATH_BYTES = 4_095  # PATH_MAX without its NUL: what is longer cannot be made again
 
@@ -74,11 +76,29 @@ class Data(_Record, frozen=True):
     data: Annotated[bytes, Meta(max_length=DATA_BYTES)]
 
 
+class Hole(_Record, frozen=True):
+    """A piece of a file that reads as zeros and takes no room, nor is to take any here."""
+
+    size: Annotated[int, Meta(ge=1, le=2**53)]
+
+    @property
+    def mark(self) -> bytes:
+        """What stands for it in the file's hash: a terabyte of zeros would take an hour to go through."""
+        return _HOLE.pack(self.size)
+
+
 class FileEnd(_Record, frozen=True):
-    """How long the file was, and its SHA-256."""
+    """How long the file was, and the SHA-256 of its Data and of its Holes' marks."""
 
     size: int
     sha256: bytes
+
+
+class Same(_Record, frozen=True):
+    """Another name (a hard link) of a file whose first one came before in this area."""
+
+    path: bytes
+    first: bytes
 
 
 class Link(_Record, frozen=True):
@@ -102,7 +122,7 @@ class End(_Record, frozen=True):
     bytes: int
 
 
-Record = Begin | Area | Folder | File | Data | FileEnd | Link | LeftOut | End
+Record = Begin | Area | Folder | File | Data | Hole | FileEnd | Same | Link | LeftOut | End
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
@@ -129,7 +149,7 @@ def unpack(read: Callable[[int], bytes]) -> Record | None:
         record: Record = _decode(read(length))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BackupError(f"a record of the backup is none: {error}") from None
-    if isinstance(record, Folder | File | Link | LeftOut):
+    if isinstance(record, Folder | File | Same | Link | LeftOut):
         check_path(record.path, isinstance(record, Folder | LeftOut))
     return record
 

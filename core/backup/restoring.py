@@ -4,7 +4,7 @@ import hashlib
 import os
 
 from core.backup.errors import BackupError
-from core.backup.records import Data, File, FileEnd, Folder, LeftOut, Link, Record
+from core.backup.records import Data, File, FileEnd, Folder, Hole, LeftOut, Link, Record, Same
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,8 +46,15 @@ class AreaWriter:
                     view = view[os.write(self._file, view) :]
                 self._digest.update(data)
                 self._size += len(data)
+            case Hole(size=size):
+                os.lseek(self._file, size, os.SEEK_CUR)
+                self._digest.update(record.mark)
+                self._size += size
             case FileEnd():
                 self._end_file(record)
+            case Same(path=path, first=first):
+                # the checker has seen that it names a file of this area; there are no links yet to go through
+                os.link(first, path, src_dir_fd=self._root, dst_dir_fd=self._root, follow_symlinks=False)
             case Link():
                 self._links.append(record)
             case LeftOut():
@@ -71,6 +78,7 @@ class AreaWriter:
         try:
             if (self._size, self._digest.digest()) != (end.size, end.sha256):
                 raise BackupError("a file of the backup is not what its hash says")
+            os.ftruncate(self._file, self._size)  # it may end with a hole
             os.utime(self._file, ns=(self._now.mtime_ns, self._now.mtime_ns))
             mode = self._now.mode
             # its reader was let in as the group, which only root can give again; nobody else gets here

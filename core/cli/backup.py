@@ -56,14 +56,15 @@ def _tell(arguments: argparse.Namespace, report: "Report", sentence: str) -> int
             {
                 "ok": True, "file": arguments.file, "created_s": report.created_s, "users": users,
                 "files": report.files, "bytes": report.bytes, "left_out": report.left_out,
+                "more_left_out": report.more_left_out,
             }
         )  # fmt: skip
         return 0
     print(f"{sentence}: {len(users)} users, {report.files} files, {report.bytes} bytes.")
     for line in report.left_out[:_SHOWN]:
         print(harmless(f"left out: {line}").replace("\n", " "))
-    if len(report.left_out) > _SHOWN:
-        print(f"and {len(report.left_out) - _SHOWN} more left out")
+    if (more := len(report.left_out) - _SHOWN + report.more_left_out) > 0:
+        print(f"and {more} more left out")
     return 0
 
 

@@ -251,7 +251,7 @@ def from_administration(error: AdministrationError) -> HubError:
 
 async def _parse(request: web.Request, kind: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(await read_body(request) or b"{}", type=kind)
+        return msgspec.json.decode(await read_body(request, None) or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
 

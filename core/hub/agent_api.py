@@ -49,7 +49,7 @@ class AgentApi:
     async def put(self, request: web.Request) -> web.Response:
         """PUT /v1/agents/NAME: the whole file as JSON; what it leaves out is as configured."""
         handle = await authenticate(request, self._verifier)
-        name, body = request.match_info["name"], await read_body(request)
+        name, body = request.match_info["name"], await read_body(request, handle)
         with _explained():
             new = await asyncio.to_thread(self._files.put, handle.user, name, body)
             shown = await asyncio.to_thread(self._object, handle.user, name)

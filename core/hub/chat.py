@@ -10,8 +10,9 @@ from core.hub.delivery import Delivery, Wanted
 from core.hub.errors import HubError, invalid
 from core.hub.intake import Intake
 from core.hub.request import history, last_user_message, parse_chat
-from core.hub.tokens import Verifier, authenticate
+from core.hub.tokens import Verifier, authenticate, invalid_token
 from core.hub.turns import SESSION_HEADER
+from core.vault.handle import UserHandle
 
 EVENTS_HEADER = "X-Certosa-Events"
 
@@ -33,7 +34,7 @@ class Chat:
         session_id = one_header(request, SESSION_HEADER)
         events = switch(request, EVENTS_HEADER)
         with self._intake.room(handle, request):
-            chat = parse_chat(await read_body(request))
+            chat = parse_chat(await read_body(request, handle))
             inbox = self._intake.inbox()
             messages = history(chat, inbox)
             if session_id is not None:
@@ -54,8 +55,13 @@ class Chat:
         return await self._delivery.deliver(request, wanted)
 
 
-async def read_body(request: web.Request) -> bytes:
-    """A request's body, bounded by the application's limit and in time; HubError otherwise."""
+async def read_body(request: web.Request, handle: UserHandle | None) -> bytes:
+    """A request's body, bounded by the application's limit and in time; HubError otherwise.
+
+    Args:
+        handle: of who was let in, None for the operator. The body may have taken a minute: HubError 401
+            for a user who was ended meanwhile, since what follows goes by a name that may be another's.
+    """
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise HubError(415, "send the body uncompressed", "unsupported_encoding")
     data = bytearray()
@@ -68,6 +74,8 @@ async def read_body(request: web.Request) -> bytes:
                     raise web.HTTPRequestEntityTooLarge(request.client_max_size, len(data))
     except TimeoutError:
         raise HubError(408, "the body did not come in time", "request_timeout") from None
+    if handle is not None and not handle.standing.is_good():
+        raise invalid_token()
     return bytes(data)
 
 

@@ -10,9 +10,10 @@ from aiohttp import web
 from core.egress.credential_messages import CredentialInfo, KeyRotated
 from core.hub.chat import read_body
 from core.hub.errors import invalid
+from core.vault.handle import UserHandle
 from core.vault.terms import CredentialTerms
 
-OwnerOf = Callable[[web.Request], Awaitable[str]]
+OwnerOf = Callable[[web.Request], Awaitable[UserHandle | None]]
 
 
 class NewValue(NamedTuple):
@@ -63,7 +64,7 @@ class CredentialApi:
     """``GET /v1/credentials``, ``PUT|DELETE /v1/credentials/NAME``, ``GET /v1/credential-key``.
 
     Args:
-        owner: whose a request is about; HubError where it may not.
+        owner: whose a request is about, None for the operator; HubError where it may not.
     """
 
     def __init__(self, keeper: Keeper, owner: OwnerOf) -> None:
@@ -82,13 +83,13 @@ class CredentialApi:
     async def all(self, request: web.Request) -> web.Response:
         """Every credential of the owner's, never its value."""
         owner = await self._owner(request)
-        rows = [_row(one) for one in await self._keeper.list(owner)]
+        rows = [_row(one) for one in await self._keeper.list(_name(owner))]
         return _json({"object": "list", "data": rows})
 
     async def put(self, request: web.Request) -> web.Response:
         """Keep a credential: its terms, and ``value`` or ``sealed`` (base64)."""
         owner = await self._owner(request)
-        name, raw = request.match_info["name"], await read_body(request)
+        name, raw = request.match_info["name"], await read_body(request, owner)
         try:
             body = msgspec.json.decode(raw, type=CredentialBody)
             sealed = base64.b64decode(body.sealed, validate=True)
@@ -100,13 +101,13 @@ class CredentialApi:
             raise invalid("send either `value` or `sealed`", "invalid_request", "value")
         fields = {field: getattr(body, field) for field in CredentialTerms.__struct_fields__}
         terms = CredentialTerms(**fields)
-        version = await self._keeper.set(owner, name, terms, NewValue(body.value, sealed))
+        version = await self._keeper.set(_name(owner), name, terms, NewValue(body.value, sealed))
         return _json({"object": "credential", "name": name, "version": version}, 201 if version == 1 else 200)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Forget a credential."""
         owner, name = await self._owner(request), request.match_info["name"]
-        await self._keeper.delete(owner, name)
+        await self._keeper.delete(_name(owner), name)
         return _json({"object": "credential", "name": name, "deleted": True})
 
     async def key(self, request: web.Request) -> web.Response:
@@ -131,9 +132,12 @@ class KeyApi:
         return _json({"users": done.users, "credentials": done.credentials})
 
 
-async def the_operator(_: web.Request) -> str:
+async def the_operator(_: web.Request) -> None:
     """The owner of what is set on the operator's socket, which the kernel guards."""
-    return ""
+
+
+def _name(owner: UserHandle | None) -> str:
+    return "" if owner is None else owner.user
 
 
 def _row(one: CredentialInfo) -> dict[str, object]:

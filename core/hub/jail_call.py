@@ -15,6 +15,7 @@ import structlog
 from actors.calls import CallSpec
 from core.errors import LinkError
 from core.hub.errors import HubError, from_failure
+from core.hub.tokens import invalid_token
 from core.vault.handle import UserHandle
 from jail.wire.connection import STREAM_WINDOW
 from jail.wire.schema import Body, Failure, ToJail
@@ -60,6 +61,7 @@ class JailCall:
 
     def __init__(self, calls: JailCalls, handle: UserHandle, body: ToJail, timeout_s: float) -> None:
         self._calls = calls
+        self._handle = handle
         self._loop = asyncio.get_running_loop()
         self._spec: CallSpec | None = CallSpec(handle, body, self, timeout_s)
         self._lock = threading.Lock()
@@ -106,12 +108,16 @@ class JailCall:
         return self
 
     async def __anext__(self) -> Any:
-        """The next item; JailFailure where the call failed, HubError 504 where nothing comes."""
+        """The next item; JailFailure where the call failed, HubError 504 where nothing comes, 401 where
+        the user was ended meanwhile.
+        """
         while True:
             with self._lock:
                 item = self._items.popleft() if self._items else None
                 outcome = self._outcome
                 self._changed.clear()
+            if not self._handle.standing.is_good():
+                raise invalid_token()
             if item is not None:
                 self._give_back()
                 return item

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import socket
+from collections.abc import Mapping
+from typing import Any
 
 import structlog
 from aiohttp import web
 
+from core.hub.connection import Connection
 from core.hub.tls import HANDSHAKE_S, Tls
 
 _BATCH = 64  # accepted before others get their turn
@@ -23,9 +26,13 @@ class Door:
         name: for the log.
         most: connections at once, those in their TLS handshake too; more are closed at once.
         tls: None for plain HTTP.
+        options: of each connection (aiohttp's RequestHandler).
     """
 
-    def __init__(self, runner: web.AppRunner, name: str, most: int, tls: Tls | None = None) -> None:
+    def __init__(
+        self, runner: web.AppRunner, name: str, most: int, tls: Tls | None, options: Mapping[str, Any]
+    ) -> None:
+        self._options = options
         self._runner, self._name, self._most, self._tls = runner, name, most, tls
         self._full = False
         self._sockets: list[socket.socket] = []
@@ -84,15 +91,18 @@ class Door:
             _log.warning("connections_refused", listener=self._name, most=self._most)
         return False
 
-    async def _let_in(self, connection: socket.socket) -> None:
+    def _begin(self) -> Connection:
         serve = self._runner.server
         assert serve is not None
+        return Connection(serve, loop=self._loop, **self._options)
+
+    async def _let_in(self, connection: socket.socket) -> None:
         try:
             if self._tls is None:
-                await self._loop.connect_accepted_socket(serve, connection)
+                await self._loop.connect_accepted_socket(self._begin, connection)
             else:
                 await self._loop.connect_accepted_socket(
-                    serve, connection, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_S
+                    self._begin, connection, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_S
                 )
         except (OSError, asyncio.CancelledError) as error:
             # scanners and people who speak HTTP here; ssl's errors are OSErrors

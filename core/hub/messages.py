@@ -35,7 +35,7 @@ class Messages:
                 EVENTS_HEADER,
             )
         with self._intake.room(handle, request):
-            asked = parse_messages(await read_body(request))
+            asked = parse_messages(await read_body(request, handle))
             inbox = self._intake.inbox()
             messages = history(asked, inbox)
             if session_id is not None:

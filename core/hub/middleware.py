@@ -13,7 +13,7 @@ from core.hub.admin import AdministrationError, from_administration
 from core.hub.errors import CLIENT_CLOSED, HubError
 from core.metrics import Metrics
 
-_HEADERS = {
+HEADERS = {
     "Server": "certosa",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -49,7 +49,7 @@ async def finish_headers(request: web.Request, response: web.StreamResponse) -> 
     """Signal ``on_response_prepare``: the headers that every answer has."""
     if anthropic_errors.speaks(request.path):
         response.headers["Request-Id"] = _request_id.get()
-    for name, value in _HEADERS.items():
+    for name, value in HEADERS.items():
         response.headers[name] = value
     response.headers["X-Request-Id"] = _request_id.get()
     if request.secure:

@@ -200,19 +200,21 @@ class HubServer:
         runner = web.AppRunner(
             app,
             handle_signals=False,
-            access_log=None,
-            logger=http_logger(),
             handler_cancellation=True,  # a client that leaves ends its handler at once
-            auto_decompress=False,  # a small body must not become a large one
-            max_line_size=_MAX_LINE_BYTES,
-            max_field_size=_MAX_LINE_BYTES,
-            lingering_time=2.0,
-            keepalive_timeout=75.0,  # from the start on: also what a request's headers may take
             shutdown_timeout=_CLOSE_S,
         )
+        options = {
+            "access_log": None,
+            "logger": http_logger(),
+            "auto_decompress": False,  # a small body must not become a large one
+            "max_line_size": _MAX_LINE_BYTES,
+            "max_field_size": _MAX_LINE_BYTES,
+            "lingering_time": 2.0,
+            "keepalive_timeout": 75.0,  # from the start on: also what a request's headers may take
+        }
         await runner.setup()
         self._runners.append(runner)
-        door = Door(runner, name, most, tls)
+        door = Door(runner, name, most, tls, options)
         self._doors.append(door)
         for sock in sockets:
             if sock.family != socket.AF_UNIX:
@@ -255,8 +257,8 @@ class HubServer:
         self._add_health(app)
         return app
 
-    async def _user(self, request: web.Request) -> str:
-        return (await authenticate(request, self._parts.verifier)).user
+    async def _user(self, request: web.Request) -> UserHandle:
+        return await authenticate(request, self._parts.verifier)
 
     def _admin_app(self) -> web.Application:
         parts = self._parts

@@ -31,6 +31,7 @@ from core.sessions import (
     SessionTooLong,
     StorageError,
 )
+from core.vault.handle import UserHandle
 
 _CURSOR = re.compile(r"(\d{1,15})\.(\d{1,16})\.([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
 _MAX_PAGE = 1_000
@@ -96,7 +97,7 @@ class Sessions:
     async def rename(self, request: web.Request) -> web.Response:
         """PATCH /v1/sessions/ID: ``{"title": TEXT}``."""
         handle = await authenticate(request, self._verifier)
-        asked = await parsed(request, Rename)
+        asked = await parsed(request, Rename, handle)
         if not asked.title.isprintable():
             raise invalid("a title is one line of text", "invalid_value", "title")
         with explained():
@@ -132,7 +133,7 @@ class Sessions:
     async def fork(self, request: web.Request) -> web.Response:
         """POST /v1/sessions/ID/fork: ``{"at": SEQ, "id": NEW}``, a new one with the first messages."""
         handle = await authenticate(request, self._verifier)
-        asked = await parsed(request, Fork)
+        asked = await parsed(request, Fork, handle)
         with explained():
             made = await self._library.fork(handle, request.match_info["id"], asked.at, asked.id)
         return _json(session_object(made), 201)
@@ -189,10 +190,10 @@ def refusal(error: CoreError) -> CoreError:
     return error
 
 
-async def parsed(request: web.Request, kind: type[_T]) -> _T:
-    """A request's body, typed; HubError 400."""
+async def parsed(request: web.Request, kind: type[_T], handle: UserHandle) -> _T:
+    """A request's body, typed; HubError 400, and as :func:`core.hub.chat.read_body`."""
     try:
-        return msgspec.json.decode(await read_body(request), type=kind)
+        return msgspec.json.decode(await read_body(request, handle), type=kind)
     except msgspec.ValidationError as error:
         raise invalid(f"the body will not do: {error}", "invalid_value") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -99,7 +99,7 @@ class AccountsApi:
         return _json(await self._accounts.standing(request.match_info["name"]))
 
     async def _set_limits(self, request: web.Request) -> web.Response:
-        changes = parse_changes(await read_body(request))
+        changes = parse_changes(await read_body(request, None))
         return _json(await self._accounts.set_limits(request.match_info["name"], changes))
 
     async def _audit(self, request: web.Request) -> web.Response:

@@ -94,6 +94,7 @@ class TurnLog:
         self._lock = threading.Lock()
         self._window: deque[LogEvent] = deque()
         self._window_bytes = 0
+        self._ending = False
         self._outcome: TurnEnd | Failure | None = None
         self._wake_posted = False
         self._readers: set[asyncio.Event] = set()
@@ -106,7 +107,7 @@ class TurnLog:
         time_ms = int(now_s * 1_000)
         data = encode_event(time_ms, item)
         with self._lock:
-            late = self._outcome is not None
+            late = self._ending
             if not late:
                 event = LogEvent(self._next_id, time_ms, item, data)
                 self._next_id += 1
@@ -130,13 +131,17 @@ class TurnLog:
     def finish(self, outcome: TurnEnd | Failure) -> None:
         """End the log; a second call is a bug, is logged and changes nothing."""
         with self._lock:
-            again, self._outcome = self._outcome is not None, self._outcome or outcome
+            again, self._ending = self._ending, True
         if again:
             _log.error("turn_finished_twice")
             return
-        # before the readers know: whoever is told the end may use the session again
-        self._on_finish(outcome)
-        self._post_wake()
+        try:
+            # before any reader can know: whoever is told the end may use the session again
+            self._on_finish(outcome)
+        finally:
+            with self._lock:
+                self._outcome = outcome
+            self._post_wake()
 
     def lost(self, failure: Failure, again: bool) -> None:
         """The jail is gone from under the turn: it ends, unless it may be started anew."""
@@ -153,7 +158,7 @@ class TurnLog:
     @property
     def finished(self) -> bool:
         """Whether the turn has ended."""
-        return self._outcome is not None
+        return self._ending
 
     # -- the hub's loop ---------------------------------------------------------------------------
 

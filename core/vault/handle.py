@@ -19,10 +19,10 @@ class UserHandle:
     ``standing`` says whether its user may still act.
     """
 
-    __slots__ = ("_cipher", "_user", "standing")
+    __slots__ = ("_cipher", "_standing", "_user")
 
     def __init__(self, user: str, data_key: bytes, standing: Standing | None = None) -> None:
-        self.standing = standing or Standing()
+        self._standing = standing or Standing()
         self._user = user
         self._cipher = AESGCM(data_key)
 
@@ -30,6 +30,11 @@ class UserHandle:
     def user(self) -> str:
         """The user's id."""
         return self._user
+
+    @property
+    def standing(self) -> Standing:
+        """Whether the user may still begin something."""
+        return self._standing
 
     def seal(self, place: str, data: bytes) -> bytes:
         """Seal bytes for ``place`` (table, session and row, say): nonce and ciphertext."""

@@ -10,8 +10,8 @@ from jail.host.diagnosis import Diagnosis
 from jail.host.launcher import JailSpec, Starter
 from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
-from jail.host.measure import measure
-from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, JailUse, StartJail, ToCore
+from jail.host.measuring import ToMeasure
+from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
 from jail.host.profile import Limits, Profile, System, user_paths
 from jail.host.running import Phase, RunningJail
 
@@ -141,15 +141,10 @@ class Jails:
         """Start none any more; those alive go on."""
         self._open = False
 
-    def measure(self, lives: Iterable[int]) -> tuple[JailUse, ...]:
-        """What these use; those that are gone are left out."""
-        found = []
-        for life in lives:
-            if (entry := self._entries.get(life)) is not None:
-                used = measure(entry.jail.pids)
-                if used.processes:
-                    found.append(JailUse(life, *used))
-        return tuple(found)
+    def to_measure(self, lives: Iterable[int]) -> tuple[ToMeasure, ...]:
+        """These, as they are measured; those that are gone are left out."""
+        found = ((life, self._entries.get(life)) for life in lives)
+        return tuple(ToMeasure(life, tuple(entry.jail.pids)) for life, entry in found if entry is not None)
 
     def pidfds(self) -> list[int]:
         """The pid 1 of every jail, as far as known."""

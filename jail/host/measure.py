@@ -12,6 +12,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _MAX_PROCESSES = 1_024
 # Adding up a process's mappings takes as long as it has mappings: a jail may make that long on purpose.
 _CAREFUL_S = 0.02
+_GONE = (FileNotFoundError, ProcessLookupError)
 
 
 class Use(NamedTuple):
@@ -38,12 +39,15 @@ def measure(pids: Iterable[int], proc: Path = _PROC) -> Use:
         seen.add(pid)
         here = proc / str(pid)
         try:
-            ticks += _ticks((here / "stat").read_bytes())
-            memory += _memory(here, careful=time.monotonic() < deadline_s)
-            waiting += _children(here)
-        except (FileNotFoundError, ProcessLookupError):
+            its_ticks = _ticks((here / "stat").read_bytes())
+            threads = [task.name for task in (here / "task").iterdir()]
+        except _GONE:
             continue  # it has ended meanwhile
-        found += 1
+        its_memory = _memory(proc, threads, careful=time.monotonic() < deadline_s)
+        waiting += _children(here, threads)
+        ticks += its_ticks
+        memory += its_memory
+        found += its_memory > 0  # a zombie has none
     return Use(memory, found, ticks / _TICKS)
 
 
@@ -53,7 +57,22 @@ def _ticks(stat: bytes) -> int:
     return sum(map(int, fields[11:15]))
 
 
-def _memory(here: Path, careful: bool) -> int:
+def _memory(proc: Path, threads: list[str], careful: bool) -> int:
+    """What a process holds, 0 for a zombie.
+
+    Each thread has a directory in /proc as a process has. A process's own shows nothing any more once its
+    first thread has ended, which a process can do to be overlooked: then another thread's does.
+    """
+    for thread in threads:
+        try:
+            if found := _memory_at(proc / thread, careful):
+                return found
+        except _GONE:
+            continue
+    return 0
+
+
+def _memory_at(here: Path, careful: bool) -> int:
     if careful:
         try:
             for line in (here / "smaps_rollup").read_bytes().splitlines():
@@ -64,8 +83,11 @@ def _memory(here: Path, careful: bool) -> int:
     return int((here / "statm").read_bytes().split()[1]) * _PAGE_BYTES
 
 
-def _children(here: Path) -> list[int]:
+def _children(here: Path, threads: list[str]) -> list[int]:
     found: list[int] = []
-    for task in (here / "task").iterdir():
-        found += map(int, (task / "children").read_bytes().split())
+    for thread in threads:
+        try:
+            found += map(int, (here / "task" / thread / "children").read_bytes().split())
+        except _GONE:
+            continue
     return found

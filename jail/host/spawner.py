@@ -28,6 +28,7 @@ from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop, Timer
+from jail.host.measuring import Measuring
 from jail.host.messages import (
     CoreReady,
     EgressLink,
@@ -35,7 +36,6 @@ from jail.host.messages import (
     Handed,
     HostError,
     JailFailed,
-    JailsMeasured,
     KillJail,
     MeasureJails,
     PrepareUser,
@@ -148,6 +148,7 @@ class Spawner:
             config.max_alive, config.max_starting, config.command,
         )  # fmt: skip
         self._removals = Removals(self._loop, config.data_dir, layout, self._send)
+        self._measuring = Measuring(self._loop, self._send)
         self._control: Control | None = None
         self._jails = self._new_jails()
         self._egress_control: socket.socket | None = None
@@ -175,6 +176,7 @@ class Spawner:
     def close(self) -> None:
         """End whatever is left, by force, and give back what is held."""
         self._jails.kill_all()
+        self._measuring.drop()
         if self._reloading is not None:
             self._reloading.close()
         self._dump.disarm()
@@ -267,6 +269,7 @@ class Spawner:
         self._recovering = True
         self._jails.kill_all()
         self._removals.kill_all()
+        self._measuring.drop()
         self._egress.end()
         if self._restart is not None:
             self._restart.cancel()
@@ -307,7 +310,7 @@ class Spawner:
             case KillJail():
                 self._jails.kill(message.life)
             case MeasureJails():
-                self._send(JailsMeasured(self._jails.measure(message.lives)))
+                self._measuring.begin(self._jails.to_measure(message.lives))
             case PrepareUser():
                 self._send(UserReady(message.request, self._prepare(message)))
             case RemoveUser():

@@ -1,6 +1,8 @@
 """A handle with a name and no key, for the floors that must not care."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from core.vault.standing import Standing
 
 
 @dataclass(frozen=True)
@@ -8,3 +10,4 @@ class FakeHandle:
     """Implements actors.service.UserHandle."""
 
     user: str
+    standing: Standing = field(default_factory=Standing, compare=False)

@@ -59,7 +59,7 @@ class Live:
         200 where the same ``key`` has started it before.
         """
         handle = await authenticate(request, self._parts.verifier)
-        asked = await parsed(request, TurnAsked)
+        asked = await parsed(request, TurnAsked, handle)
         session = request.match_info["id"]
         began = await self._starting.start(handle, session, asked)
         body = msgspec.json.encode({

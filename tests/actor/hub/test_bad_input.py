@@ -1,13 +1,17 @@
 """Whatever a client sends, the answer is a clear error in OpenAI's shape and never a 5xx."""
 
+import http.client
 import json
 import os
+import socket
+from contextlib import closing, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.fakes.hub_process import HubProcess
-from tests.fakes.plain_client import PlainClient
+from tests.fakes.plain_client import TIMEOUT_S, PlainClient
 
 CHAT = "/v1/chat/completions"
 USER = {"role": "user", "content": "hi"}
@@ -259,3 +263,38 @@ def test_an_agent_file_that_is_broken_names_the_file_and_the_key(plain: PlainCli
     assert "typo.toml" in answer.error["message"]
     assert "promt" in answer.error["message"]
     assert plain.ask("POST", CHAT, {**GOOD, "model": "mine"}).status == 200
+
+
+SECRET = b"cts_canary"
+MALFORMED = [
+    b"GET /v1/models HTTP/1.1\nHost: x\nAuthorization: Bearer " + SECRET + b"\n\n",
+    b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + SECRET + b"\0\r\n\r\n",
+    b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + SECRET + b"x" * 9_000 + b"\r\n\r\n",
+    b"GET http://x:" + SECRET + b"/ HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: " + SECRET + b"\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + SECRET + b"\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n" + SECRET + b": x\r\n y\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("request_", MALFORMED, ids=range(len(MALFORMED)))
+def test_what_is_no_request_is_answered_as_all_errors_are_and_not_quoted(
+    hub: HubProcess, request_: bytes
+) -> None:
+    for address in (hub.url, hub.admin_url):
+        port = urlsplit(address).port
+        assert port is not None
+        with closing(socket.create_connection(("127.0.0.1", port), TIMEOUT_S)) as sock:
+            sock.sendall(request_)
+            answer = http.client.HTTPResponse(sock)
+            answer.begin()
+            body = answer.read()
+            with suppress(ConnectionResetError):
+                assert sock.recv(1) == b""
+        assert answer.status == 400
+        assert json.loads(body)["error"]["code"] == "malformed_request"
+        assert SECRET not in body
+        assert answer.getheader("Server") == "certosa"
+        assert str(answer.getheader("X-Request-Id")).startswith("req_")

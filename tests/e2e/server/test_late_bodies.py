@@ -14,12 +14,19 @@ from tests.fakes.real_server import LIMIT_S, Person, RealServer
 class Late:
     """A request that was let in: its token is verified, the end of its body is held back."""
 
-    def __init__(self, person: Person, text: str, session: str = "") -> None:
-        body = {"model": "assistant", "messages": [{"role": "user", "content": text}]}
-        self._body = json.dumps(body).encode()
+    def __init__(
+        self,
+        person: Person,
+        text: str | list[dict[str, Any]] = "",
+        session: str = "",
+        at: str = "POST /v1/chat/completions",
+        body: Any = None,
+    ) -> None:
+        chat = {"model": "assistant", "messages": [{"role": "user", "content": text}]}
+        self._body = body if isinstance(body, bytes) else json.dumps(body or chat).encode()
         self._sock = socket.create_connection(("127.0.0.1", person.server.hub_port), timeout=LIMIT_S)
         head = [
-            "POST /v1/chat/completions HTTP/1.1",
+            f"{at} HTTP/1.1",
             "Host: certosa",
             f"Authorization: Bearer {person.token}",
             f"Content-Length: {len(self._body)}",
@@ -81,3 +88,61 @@ def test_a_deleted_users_late_body_reaches_nothing_of_a_namesake(server: RealSer
     assert not (new.home / "owned.txt").exists()
     # and the session of that name is the second one's to begin
     assert "the second one's" in new.ask("read secret.txt", "notes").text
+
+
+def to_the_home(person: Person) -> Late:
+    return Late(person, at="PUT /v1/files/content?path=owned.txt", body=b"the first one's")
+
+
+def to_the_agents(person: Person) -> Late:
+    return Late(person, at="PUT /v1/agents/owned", body={"prompt": "the first one's"})
+
+
+def to_the_vault(person: Person) -> Late:
+    terms = {"kind": "key", "host": "api.example.org", "scheme": "https", "value": "the-first-ones-key"}
+    return Late(person, at="PUT /v1/credentials/owned", body=terms)
+
+
+def with_a_file(person: Person) -> Late:
+    data = "data:text/plain;base64,dGhlIGZpcnN0IG9uZSdz"
+    return Late(person, [{"type": "file", "file": {"file_data": data, "filename": "owned.txt"}}])
+
+
+LATE = [to_the_home, to_the_agents, to_the_vault, with_a_file]
+
+
+def names_kept(person: Person) -> set[str]:
+    """What a user has in every place that is found by their name."""
+    with person.client() as client:
+        credentials = client.get("/credentials", cast_to=dict[str, Any])["data"]
+        agents = client.get("/agents", cast_to=dict[str, Any])["data"]
+    files = [path.name for path in person.home.rglob("*") if ".certosa" not in path.parts]
+    return {*files, *(one["name"] for one in (*credentials, *agents))} - {"assistant"}
+
+
+@pytest.mark.parametrize("begin", LATE)
+def test_a_late_body_leaves_nothing_with_a_namesake(
+    server: RealServer, begin: Callable[[Person], Late]
+) -> None:
+    old = server.new_user(f"late-{begin.__name__.replace('_', '-')}")
+    control, late = begin(old), begin(old)
+    assert control.finish()[0] in (200, 201)
+    assert names_kept(old)
+    delete(server, old.name)
+    new = server.new_user(old.name)
+    status, answer = late.finish()
+    assert (status, answer["error"]["code"]) == (401, "invalid_token")
+    assert names_kept(new) == set()
+
+
+@pytest.mark.parametrize("begin", LATE)
+def test_a_late_body_of_a_disabled_user_is_kept_nowhere(
+    server: RealServer, begin: Callable[[Person], Late]
+) -> None:
+    grace = server.new_user(f"off-{begin.__name__.replace('_', '-')}")
+    late = begin(grace)
+    disable(server, grace.name)
+    status, answer = late.finish()
+    assert (status, answer["error"]["code"]) == (401, "invalid_token")
+    server.admin.call("POST", f"/v1/users/{grace.name}/enable")
+    assert names_kept(grace) == set()

@@ -1,6 +1,7 @@
 """A turn's log and its readers, on one event loop."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -150,6 +151,30 @@ def test_only_the_first_end_counts_and_nothing_follows_it() -> None:
         assert say(log, "late") == 1  # whoever appended it is not left waiting
         assert ends == [END]
         assert await read_all(log) == ([1], Finished(END))
+
+    asyncio.run(main())
+
+
+def test_nobody_reads_the_end_before_it_is_written_down() -> None:
+    """Whoever is told of it may at once say something else in the session."""
+
+    async def main() -> None:
+        writing, written = threading.Event(), threading.Event()
+
+        def write_down(_: object) -> None:
+            writing.set()
+            assert written.wait(20)
+
+        log = TurnLog(asyncio.get_running_loop(), 1, 1 << 20, 60.0, None, write_down)
+        finishing = asyncio.create_task(asyncio.to_thread(log.finish, END))
+        try:
+            assert await asyncio.to_thread(writing.wait, 20)
+            async with aclosing(log.watch(idle_s=0.01)) as found:
+                assert await anext(found) == ()
+        finally:
+            written.set()
+            await finishing
+        assert await read_all(log) == ([], Finished(END))
 
     asyncio.run(main())
 
