@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from actors.approvals import Answered, Question
+from actors.asking import ApprovalResolved, ApprovalWanted, Resolution
 from actors.calls import CallSink
 from actors.service import TurnSink, TurnSpec
 from jail.wire.schema import Body, Failure, TurnEnd, TurnItem
@@ -79,6 +81,38 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class Say:
+    """Put an event of core's own into the turn's log."""
+
+    sink: TurnSink
+    item: ApprovalWanted | ApprovalResolved
+
+
+@dataclass(frozen=True, slots=True)
+class KeepApproval:
+    """Write a question to a person down; ``approval_kept`` follows."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class SettleApproval:
+    """Write down how a question was decided; ``approval_settled`` follows."""
+
+    question: Question
+    outcome: Resolution
+
+
+@dataclass(frozen=True, slots=True)
+class TellAnswered:
+    """Tell whoever answered a question what came of it."""
+
+    answered: Answered
+    outcome: Resolution | None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Close the turn's log."""
 
@@ -125,6 +159,6 @@ class Gone:
 
 
 Instruction = (
-    Launch | Kill | Used | Send | Serve | Credit | Cancel | Append | Finish | Lost | CallItem | CallEnd | Note
-    | Gone
+    Launch | Kill | Used | Send | Serve | Credit | Cancel | Append | Say | KeepApproval | SettleApproval
+    | TellAnswered | Finish | Lost | CallItem | CallEnd | Note | Gone
 )  # fmt: skip

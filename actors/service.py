@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from actors.asking import ApprovalResolved, ApprovalWanted, Resolution
 from jail.wire.errors import CertosaError
 from jail.wire.schema import Agent, Body, ErrorCode, Failure, Sampling, TurnEnd, TurnItem
 
@@ -43,10 +44,14 @@ class UserHandle(Protocol):
         ...
 
 
+SinkItem = TurnItem | ApprovalWanted | ApprovalResolved
+"""What a turn's log takes: the worker's items, and core's own."""
+
+
 class TurnSink(Protocol):
     """Where a turn's events go: the session's event log. Every method may be called by any thread."""
 
-    def append(self, item: TurnItem, accepted: Callable[[], None]) -> None:
+    def append(self, item: SinkItem, accepted: Callable[[], None]) -> None:
         """Take an event; call ``accepted`` once, when the log holds it (at once if in memory)."""
         ...
 
@@ -138,4 +143,18 @@ class Service(Protocol):
 
     def cancel(self, key: RequestKey) -> None:
         """No longer wanted: stop the work; answering is allowed and changes nothing."""
+        ...
+
+
+class ApprovalBook(Protocol):
+    """Keeps questions to a person where their owner finds them. No method blocks or raises."""
+
+    def keep(self, spec: TurnSpec, wanted: ApprovalWanted, done: Callable[[Failure | None], None]) -> None:
+        """Write a question down; ``done`` is called once, from any thread, when it is durable or failed."""
+        ...
+
+    def settle(
+        self, spec: TurnSpec, approval: str, outcome: Resolution, done: Callable[[Failure | None], None]
+    ) -> None:
+        """Write down how it was decided; ``done`` as above."""
         ...

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from actors.approvals import ApprovalRules, Approvals, Question
 from actors.base import Actor, Ref, tell, void
 from actors.edge import Channel, Edge
 from actors.instructions import (
@@ -21,21 +22,28 @@ from actors.instructions import (
     Finish,
     Gone,
     Instruction,
+    KeepApproval,
     Kill,
     Launch,
     Lost,
     Note,
+    Say,
     Send,
     Serve,
+    SettleApproval,
+    TellAnswered,
     Used,
 )
 from actors.observer import Observer
-from actors.service import ActorsError, Mode, RequestKey, Service, TurnSpec, VerbRequest
+from actors.service import ActorsError, ApprovalBook, Mode, RequestKey, Service, TurnSpec, VerbRequest
 from actors.user_messages import (
     Accepted,
+    AnswerApproval,
     Answered,
     AnsweredError,
     AnsweredItem,
+    ApprovalKept,
+    ApprovalSettled,
     CancelCall,
     CancelTurn,
     Closed,
@@ -131,6 +139,8 @@ class UserActor(Actor):
         jails: how jails start and end.
         services: by verb, who serves it.
         mode: whether this user's agent may use a verb.
+        book: keeps questions to this user.
+        rules: the bounds of those.
         next_life, start_timeout_s: see UserState.
     """
 
@@ -145,15 +155,18 @@ class UserActor(Actor):
         jails: Jails,
         services: Mapping[str, Service],
         mode: Callable[[str], Mode],
+        book: ApprovalBook,
         next_life: Callable[[], int],
         start_timeout_s: float,
+        rules: ApprovalRules,
     ) -> None:
         super().__init__(name, parent, observer)
         self._user = user
         self._edge = edge
         self._jails = jails
         self._services = services
-        self._state = UserState(next_life, mode, start_timeout_s)
+        self._book = book
+        self._state = UserState(next_life, mode, start_timeout_s, Approvals(rules))
         self._channel: Channel | None = None
         self._armed_s: float | None = None
 
@@ -190,6 +203,12 @@ class UserActor(Actor):
                     return []
                 self._armed_s = None
                 return state.tick(now)
+            case AnswerApproval(approval, allow, answered):
+                return state.answer_approval(approval, allow, answered, now)
+            case ApprovalKept(approval, lost):
+                return state.approval_kept(approval, lost, now)
+            case ApprovalSettled(approval, lost):
+                return state.approval_settled(approval, lost)
             case StartTurn(spec):
                 self._check(spec)
                 return state.start_turn(spec, now)
@@ -250,6 +269,15 @@ class UserActor(Actor):
                         self._channel.send(data)
                 case Append():
                     self._append(instruction)
+                case Say(said_to, said):
+                    said_to.append(said, _nothing)  # core's own: no worker's credit depends on it
+                case KeepApproval(question):
+                    self._book.keep(question.spec, question.wanted, self._told(question, ApprovalKept))
+                case SettleApproval(question, decided):
+                    done = self._told(question, ApprovalSettled)
+                    self._book.settle(question.spec, question.id, decided, done)
+                case TellAnswered(answered, decision, failure):
+                    answered(decision, failure)
                 case Serve():
                     self._serve(instruction)
                 case Credit(life, request_id, verb, count):
@@ -277,6 +305,12 @@ class UserActor(Actor):
                     self._note(event, values)
                 case Gone():
                     self.stop()
+
+    def _told(
+        self, question: Question, kind: type[ApprovalKept | ApprovalSettled]
+    ) -> Callable[[Failure | None], None]:
+        me, approval = self.actor_ref, question.id
+        return lambda failure: void(tell(me, kind(approval, failure)))
 
     def _serve(self, serve: Serve) -> None:
         reply = _Reply(self.actor_ref, serve.life, serve.id)
@@ -338,3 +372,7 @@ class UserActor(Actor):
             me = self.actor_ref
             delay_s = max(0.0, due - time.monotonic())
             self._edge.call_later(delay_s, lambda: void(tell(me, Tick(due))))
+
+
+def _nothing() -> None:
+    """Nobody waits for that event to be accepted."""

@@ -3,6 +3,7 @@
 import socket
 from dataclasses import dataclass
 
+from actors.approvals import Answered as OnAnswered
 from actors.calls import CallSpec
 from actors.service import TurnSpec
 from jail.wire.errors import PeerFault
@@ -21,6 +22,31 @@ class CancelTurn:
     """End a turn early."""
 
     turn: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerApproval:
+    """A person's answer to a question; ``answered`` is called once, from any thread."""
+
+    approval: str
+    allow: bool
+    answered: OnAnswered
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalKept:
+    """The book: a question is durable, or could not be written down."""
+
+    approval: str
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSettled:
+    """The book: how a question was decided is durable, or could not be written down."""
+
+    approval: str
+    failure: Failure | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,13 @@ A turn is waiting (for a jail), running (its turn.start is open), or over. Whate
 its running turns with one failure each; waiting ones go on to the next life.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from actors.approvals import Answered, Approvals, Question
+from actors.asking import ApprovalResolved, Resolution
 from actors.calls import Call, Calls, CallSpec
 from actors.instructions import (
     Append,
@@ -25,12 +28,16 @@ from actors.instructions import (
     Finish,
     Gone,
     Instruction,
+    KeepApproval,
     Kill,
     Launch,
     Lost,
     Note,
+    Say,
     Send,
     Serve,
+    SettleApproval,
+    TellAnswered,
     Used,
 )
 from actors.service import Mode, TurnSink, TurnSpec
@@ -49,6 +56,7 @@ from jail.wire.connection import (
 )
 from jail.wire.errors import PeerFault
 from jail.wire.schema import (
+    ApprovalAsk,
     Body,
     ChatEnd,
     Done,
@@ -57,7 +65,9 @@ from jail.wire.schema import (
     Failure,
     LogLine,
     SessionAppend,
+    StepBegin,
     TurnEnd,
+    TurnHold,
     TurnStart,
 )
 
@@ -75,6 +85,10 @@ _LOG_LINES = 50
 _APPEND_BYTES = 16 << 20
 _STEPS = 20_000
 _MAX_CALLS = 16
+_FETCHES = 1_000
+_FETCHES_AT_ONCE = 4
+# what core itself ends when a turn is cancelled, whatever the worker does
+_OUTSIDE = frozenset(("provider.chat", "http.fetch", "http.body"))
 
 Phase = Literal["cold", "starting", "ready", "draining", "ending"]
 
@@ -96,14 +110,26 @@ class _Turn:
     output_tokens: int = 0
     steps: int = 0
     log_lines: int = 0
+    fetches: int = 0
     append_bytes: int = 0
     accepted: int = 0  # events accepted and not yet granted again
+    allowed: set[tuple[int, str, str]] = field(default_factory=set)  # step, tool and arguments
+    held_since_s: float | None = None  # a person is asked: its time stands still
+    held_s: float = 0.0  # in all, before that
+    told_held: bool = False
+    telling: bool = False  # a turn.hold is under way
+
+    @property
+    def due_s(self) -> float:
+        """When its time is up."""
+        return self.deadline_s if self.held_since_s is None else math.inf
 
 
 @dataclass(slots=True)
 class _Open:
     turn: _Turn
     verb: str
+    question: Question | None = None  # it waits for a person, and no service has it yet
 
 
 @dataclass(slots=True)
@@ -114,11 +140,13 @@ class UserState:
         next_life: numbers jails; unique in the process.
         mode: whether the agent may use a verb.
         start_timeout_s: from Launch to HELLO, the wait for room included.
+        approvals: the questions to the user.
     """
 
     next_life: Callable[[], int]
     mode: Callable[[str], Mode]
     start_timeout_s: float
+    approvals: Approvals = field(default_factory=Approvals)
     phase: Phase = "cold"
     life: int = 0
     _connection: Connection | None = None
@@ -126,6 +154,7 @@ class UserState:
     _open: dict[int, _Open] = field(default_factory=dict)
     _by_request: dict[int, _Turn] = field(default_factory=dict)
     _calls: Calls = field(default_factory=Calls)
+    _holds: dict[int, _Turn] = field(default_factory=dict)
     _drain_request: int = 0
     _phase_deadline_s: float | None = None
     _told_busy: bool | None = None  # what Used said last, in this life
@@ -288,11 +317,52 @@ class UserState:
                 turn.accepted = 0
         return self._take()
 
+    # -- what people answer, and what is written of it ------------------------------------------------
+
+    def answer_approval(
+        self, approval: str, allow: bool, answered: Answered, now_s: float
+    ) -> list[Instruction]:
+        """A person's answer to a question. Only the first counts, and none after its time."""
+        question = self.approvals.get(approval)
+        if question is None or question.state != "open" or now_s >= question.deadline_s:
+            self._out.append(TellAnswered(answered, None))
+        else:
+            question.answered = answered
+            self._decide(question, "allowed" if allow else "refused", now_s)
+        return self._take()
+
+    def approval_kept(self, approval: str, failure: Failure | None, now_s: float) -> list[Instruction]:
+        """A question was written down, or could not be: then its request fails."""
+        question = self.approvals.kept(approval)
+        if question is None:
+            return self._take()
+        if failure is None:
+            self._out.append(Say(question.spec.sink, question.wanted))
+        else:
+            self.approvals.forget(approval)
+            if self._open.pop(question.request, None) is not None:
+                self._refuse(question.request, failure.code, failure.message, failure.retry_after_s)
+            self._mind_clock(question.spec.turn, now_s)
+        return self._take()
+
+    def approval_settled(self, approval: str, failure: Failure | None) -> list[Instruction]:
+        """How a question was decided is written down: only now may what was asked for act."""
+        question = self.approvals.forget(approval)
+        if question is None:
+            return self._take()
+        if question.answered is not None:
+            self._out.append(TellAnswered(question.answered, question.outcome, failure))
+        if not question.dropped:
+            self._go_on(question, failure)
+        return self._take()
+
     # -- time ---------------------------------------------------------------------------------------
 
     def next_deadline_s(self) -> float | None:
         """When :meth:`tick` is due, or None."""
-        times = [turn.deadline_s for turn in self._turns.values()]
+        times = [turn.deadline_s for turn in self._turns.values() if turn.held_since_s is None]
+        if (answer_s := self.approvals.next_deadline_s()) is not None:
+            times.append(answer_s)
         if (late_s := self._calls.next_deadline_s()) is not None:
             times.append(late_s)
         if self._phase_deadline_s is not None:
@@ -301,7 +371,9 @@ class UserState:
 
     def tick(self, now_s: float) -> list[Instruction]:
         """Deal with every deadline that has passed."""
-        for turn in [t for t in self._turns.values() if now_s >= t.deadline_s]:
+        for question in self.approvals.late(now_s):
+            self._decide(question, "expired", now_s)
+        for turn in [t for t in self._turns.values() if now_s >= t.due_s]:
             if turn.spec.turn not in self._turns:
                 continue  # it went with the life that an earlier one ended
             if turn.verdict is None:
@@ -334,7 +406,7 @@ class UserState:
             case PeerReady(software):
                 self._on_ready(software, now_s)
             case Asked(request_id, verb, body):
-                self._on_asked(request_id, verb, body, size)
+                self._on_asked(request_id, verb, body, size, now_s)
             case ItemCame(request_id, body):
                 turn = self._by_request.get(request_id)
                 if (call := self._calls.by_request(request_id)) is not None:
@@ -346,12 +418,13 @@ class UserState:
             case Failed(request_id, failure):
                 self._on_closed(request_id, failure, now_s)
             case CreditCame(request_id, count):
-                if found := self._open.get(request_id):
+                if (found := self._open.get(request_id)) and found.question is None:
                     self._out.append(Credit(self.life, request_id, found.verb, count))
             case CancelCame(request_id):
                 if found := self._open.pop(request_id, None):
-                    self._out.append(Cancel(self.life, request_id, found.verb))
+                    self._abandon(request_id, found)
                     self._refuse(request_id, "cancelled", "cancelled by the worker")
+                    self._mind_clock(found.turn.spec.turn, now_s)
 
     def _on_ready(self, software: str, now_s: float) -> None:
         self.phase = "ready"
@@ -367,6 +440,10 @@ class UserState:
     def _on_closed(self, request_id: int, outcome: Body, now_s: float) -> None:
         if request_id == self._drain_request:
             return  # the end of file follows
+        if (held := self._holds.pop(request_id, None)) is not None:
+            held.telling = False
+            self._tell_held(held)
+            return
         turn = self._by_request.get(request_id)
         if (call := self._calls.by_request(request_id)) is not None:
             self._end_call(call, outcome)
@@ -375,7 +452,7 @@ class UserState:
             self._end_turn(turn, turn.verdict or outcome)
         self._drain_if_done(now_s)
 
-    def _on_asked(self, request_id: int, verb: str, body: Any, size: int) -> None:
+    def _on_asked(self, request_id: int, verb: str, body: Any, size: int, now_s: float) -> None:
         turn = self._turns.get(body.turn)
         if turn is None or turn.request is None:
             self._refuse(request_id, "not_found", "no such turn runs")
@@ -386,17 +463,16 @@ class UserState:
         elif isinstance(body, LogLine):
             self._note("worker_logged", level=body.level, worker_event=body.event, detail=body.detail)
             self._send(self._link.reply(request_id, Done()))
+        elif isinstance(body, ApprovalAsk) or self.mode(verb) == "ask":
+            self._ask_person(turn, request_id, verb, body, now_s)
         else:
             self._open[request_id] = _Open(turn, verb)
             self._out.append(Serve(turn.spec, self.life, request_id, verb, body))
 
     def _refusal(self, turn: _Turn, verb: str, body: Any, size: int) -> Failure | None:
         """Why this request is not served: the policy, the turn's limits, or None."""
-        mode = self.mode(verb)
-        if mode == "off":
+        if self.mode(verb) == "off":
             return Failure("refused", f"{verb} is switched off on this server")
-        if mode == "ask":
-            return Failure("approval_required", f"{verb} needs an approval, and nobody can be asked")
         limits = turn.spec.agent.limits
         match verb:
             case "provider.chat":
@@ -409,12 +485,27 @@ class UserState:
                     return Failure("limit", f"more than {limits.rounds} rounds in a turn")
                 if turn.output_tokens >= limits.output_tokens:
                     return Failure("limit", f"more than {limits.output_tokens} tokens in a turn")
+            case "http.fetch" | "http.body":
+                if turn.verdict is not None:
+                    return Failure("cancelled", turn.verdict.message)
+                if verb == "http.fetch":
+                    return self._fetch_refusal(turn)
             case "step.begin" | "step.end":
                 if verb == "step.begin" and turn.verdict is not None:
                     return Failure("cancelled", turn.verdict.message)
+                if isinstance(body, StepBegin) and body.tool in turn.spec.agent.ask:
+                    allowed = (body.step, body.tool, body.arguments)
+                    if allowed not in turn.allowed:
+                        return Failure("approval_required", f"{body.tool} needs an approval for this call")
+                    turn.allowed.discard(allowed)
                 turn.steps += 1
                 if turn.steps > _STEPS:
                     return Failure("limit", f"more than {_STEPS} steps in a turn")
+            case "approval.ask":
+                if turn.verdict is not None:
+                    return Failure("cancelled", turn.verdict.message)
+                if body.tool not in turn.spec.agent.ask:
+                    return Failure("invalid", f"{body.tool} needs no approval")
             case "session.append":
                 assert isinstance(body, SessionAppend)
                 turn.append_bytes += size
@@ -425,6 +516,87 @@ class UserState:
                 if turn.log_lines > _LOG_LINES:
                     return Failure("limit", f"more than {_LOG_LINES} log lines in a turn")
         return None
+
+    def _fetch_refusal(self, turn: _Turn) -> Failure | None:
+        turn.fetches += 1
+        if turn.fetches > _FETCHES:
+            return Failure("limit", f"more than {_FETCHES} fetches in a turn")
+        if sum(o.turn is turn and o.verb == "http.fetch" for o in self._open.values()) >= _FETCHES_AT_ONCE:
+            return Failure("limit", f"more than {_FETCHES_AT_ONCE} fetches at once in a turn")
+        return None
+
+    # -- questions to people --------------------------------------------------------------------------
+
+    def _ask_person(self, turn: _Turn, request_id: int, verb: str, body: Any, now_s: float) -> None:
+        """Hold a request until its user has answered."""
+        since_s = turn.held_since_s
+        held_s = turn.held_s + (now_s - since_s if since_s is not None else 0.0)
+        found = self.approvals.ask(turn.spec, request_id, verb, body, held_s, now_s)
+        if isinstance(found, Failure):
+            self._refuse(request_id, found.code, found.message)
+            return
+        self._open[request_id] = _Open(turn, verb, found)
+        self._out.append(KeepApproval(found))
+        self._mind_clock(turn.spec.turn, now_s)
+
+    def _decide(self, question: Question, outcome: Resolution, now_s: float) -> None:
+        if self.approvals.decide(question, outcome):
+            self._out.append(SettleApproval(question, outcome))
+            self._mind_clock(question.spec.turn, now_s)
+
+    def _go_on(self, question: Question, failure: Failure | None) -> None:
+        """Do what was asked for, or refuse it."""
+        assert question.outcome is not None
+        found, turn = self._open[question.request], self._turns[question.spec.turn]
+        self._out.append(Say(question.spec.sink, ApprovalResolved(question.id, question.outcome)))
+        if question.outcome != "allowed" or failure is not None:
+            del self._open[question.request]
+            refused = failure or question.refusal()
+            self._refuse(question.request, refused.code, refused.message, refused.retry_after_s)
+        elif isinstance(question.body, ApprovalAsk):
+            del self._open[question.request]
+            turn.allowed.add((question.body.step, question.body.tool, question.body.arguments))
+            self._send(self._link.reply(question.request, Done()))
+        else:
+            found.question = None
+            self._out.append(Serve(turn.spec, self.life, question.request, question.verb, question.body))
+
+    def _abandon(self, request_id: int, found: _Open) -> None:
+        """A request is no longer wanted: its service is told, or the person no longer asked."""
+        question = found.question
+        if question is None:
+            self._out.append(Cancel(self.life, request_id, found.verb))
+            return
+        shown = question.state != "storing"
+        if self.approvals.decide(question, "ended"):
+            self._out.append(SettleApproval(question, "ended"))
+        question.dropped = True
+        if shown and question.outcome is not None:
+            self._out.append(Say(question.spec.sink, ApprovalResolved(question.id, question.outcome)))
+
+    def _mind_clock(self, turn_id: str, now_s: float) -> None:
+        """A turn's time stands still while a person is asked: nobody is to answer in a hurry."""
+        turn = self._turns.get(turn_id)
+        if turn is None:
+            return
+        waits = any(question.state != "settling" for question in self.approvals.of_turn(turn_id))
+        if waits and turn.held_since_s is None:
+            turn.held_since_s = now_s
+        elif not waits and turn.held_since_s is not None:
+            turn.held_s += now_s - turn.held_since_s
+            turn.deadline_s += now_s - turn.held_since_s
+            turn.held_since_s = None
+        self._tell_held(turn)
+
+    def _tell_held(self, turn: _Turn) -> None:
+        """Tell the worker, which has a clock of its own; one such request at a time."""
+        held = turn.held_since_s is not None
+        if held is turn.told_held or turn.telling or turn.spec.turn not in self._turns:
+            return
+        turn.told_held, turn.telling = held, True
+        request_id, data = self._link.request(TurnHold(turn.spec.turn, held))
+        self._holds[request_id] = turn
+        self._send(data)
 
     # -- lives ----------------------------------------------------------------------------------------
 
@@ -469,6 +641,7 @@ class UserState:
             self._end_waiting(Failure("unavailable", "your jail fails at every start; tell the operator"))
         self._open.clear()
         self._by_request.clear()
+        self._holds.clear()
         self._drain_request = 0
         self._out.append(Kill(self.life, reason))
 
@@ -541,13 +714,14 @@ class UserState:
             self._end_turn(turn, verdict)
         elif turn.verdict is None:
             turn.verdict = verdict
+            ours = [(i, o) for i, o in self._open.items() if o.turn is turn]
+            for request_id, found in ours:
+                if found.verb in _OUTSIDE or found.question is not None:
+                    del self._open[request_id]
+                    self._abandon(request_id, found)
+                    self._refuse(request_id, "cancelled", verdict.message)
+            self._mind_clock(turn.spec.turn, now_s)
             turn.deadline_s = now_s + _CANCEL_S
-            for request_id in [
-                i for i, o in self._open.items() if o.turn is turn and o.verb == "provider.chat"
-            ]:
-                del self._open[request_id]
-                self._out.append(Cancel(self.life, request_id, "provider.chat"))
-                self._refuse(request_id, "cancelled", verdict.message)
             self._send(self._link.cancel(turn.request))
 
     def _end_turn(self, turn: _Turn, outcome: TurnEnd | Failure) -> None:
@@ -569,7 +743,7 @@ class UserState:
     def _drop_requests(self, turn: _Turn) -> list[int]:
         ids = [i for i, o in self._open.items() if o.turn is turn]
         for request_id in ids:
-            self._out.append(Cancel(self.life, request_id, self._open.pop(request_id).verb))
+            self._abandon(request_id, self._open.pop(request_id))
         return ids
 
     # -- small change -----------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """What core answers about usage, limits and the audit log: it asks egress, which keeps them."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +13,9 @@ from core.egress.account_messages import (
     VerifyAudit,
     builtins_of,
 )
-from core.egress_link import EgressLink, VaultRefused
-from core.errors import LinkError
-from core.hub.admin import AdministrationError
-from core.users import NoSuchUser, UserNameError, Users, check_user_id
+from core.egress_link import EgressLink
+from core.refusals import answered, known_user
+from core.users import Users
 
 
 class CoreAccounts:
@@ -34,12 +32,12 @@ class CoreAccounts:
 
     async def standing(self, user: str) -> dict[str, Any]:
         """See the protocol."""
-        await self._check(user)
+        await known_user(self._users, user)
         return await self._ask(lambda i: AskStanding(i, user))
 
     async def set_limits(self, user: str, changes: Sequence[LimitChange]) -> dict[str, Any]:
         """See the protocol."""
-        await self._check(user)
+        await known_user(self._users, user)
         told = ", ".join(f"{at.level}.{at.dimension}={_told(at)}" for at in changes)
         async with self._audit.act("limits_set", user, detail=told):
             await self._ask(lambda i: SetLimits(i, user, tuple(changes)))
@@ -54,19 +52,8 @@ class CoreAccounts:
         found: dict[str, Any] = (await self._ask(VerifyAudit))["verdict"]
         return found
 
-    async def _check(self, user: str) -> None:
-        try:
-            await asyncio.to_thread(self._users.get, check_user_id(user))
-        except (NoSuchUser, UserNameError) as error:
-            raise AdministrationError("not_found", str(error)) from None
-
     async def _ask(self, make: Any) -> dict[str, Any]:
-        try:
-            return builtins_of(await self._link.ask(make))
-        except VaultRefused as error:
-            raise AdministrationError("invalid", str(error)) from None
-        except LinkError as error:
-            raise AdministrationError("unavailable", str(error)) from None
+        return builtins_of(await answered(self._link.ask(make)))
 
 
 def _told(change: LimitChange) -> str:

@@ -13,15 +13,16 @@ import msgspec
 import structlog
 
 from core.egress import messages as vault
-from core.egress_link import EgressLink, VaultRefused
-from core.errors import CoreError, LinkError
+from core.egress_link import EgressLink
+from core.errors import CoreError
 from core.hub.admin import AdministrationError, MadeToken
 from core.pool.actor import EvictUser, KillUser, Pool, ReleaseUser
 from core.promise import promised
+from core.refusals import answered, known_user
 from core.sessions import Storage
-from core.spawner_link import Host, HostRefused
+from core.spawner_link import Host
 from core.turns import Turns
-from core.users import NoSuchUser, User, UserExists, UserNameError, Users, check_user_id
+from core.users import User, UserExists, UserNameError, Users
 from core.vault.standing import Standings
 
 _LEAVE_S = 15.0
@@ -84,8 +85,8 @@ class CoreAdministration:
             return user
 
     async def _finish_user(self, user: User) -> None:
-        await _or_unavailable(self._host.prepare_user(user.name, self._uid(user)))
-        await _or_unavailable(self._link.ask(lambda i: vault.AddUser(i, user.name)))
+        await answered(self._host.prepare_user(user.name, self._uid(user)))
+        await answered(self._link.ask(lambda i: vault.AddUser(i, user.name)))
 
     async def list_users(self) -> list[User]:
         """All users by name."""
@@ -93,8 +94,8 @@ class CoreAdministration:
 
     async def set_user_disabled(self, name: str, disabled: bool) -> None:
         """Tokens first: from then on nothing new starts; then what runs ends."""
-        await self._get(name)
-        await _or_unavailable(self._link.ask(lambda i: vault.SetUserDisabled(i, name, disabled)))
+        await known_user(self._users, name)
+        await answered(self._link.ask(lambda i: vault.SetUserDisabled(i, name, disabled)))
         await asyncio.to_thread(self._users.set_disabled, name, disabled)
         if disabled:
             self._standings.end(name)
@@ -104,14 +105,14 @@ class CoreAdministration:
     async def delete_user(self, name: str) -> None:
         """Tokens and key first (nothing opens any more), then the jail, files, and the row."""
         async with self._one_at_a_time:
-            user = await self._get(name)
-            await _or_unavailable(self._link.ask(lambda i: vault.RemoveUser(i, name)))
+            user = await known_user(self._users, name)
+            await answered(self._link.ask(lambda i: vault.RemoveUser(i, name)))
             # requests that were let in before, and have not begun a turn, are not to begin one
             self._standings.end(name)
             self._cut_off(name)
             if not await self._turns.leave(name, _LEAVE_S):
                 raise AdministrationError("busy", f"{name}'s jail does not end: try again")
-            await _or_unavailable(self._host.remove_user(name, self._uid(user)))
+            await answered(self._host.remove_user(name, self._uid(user)))
             await self._remove_sessions(name)
             await asyncio.to_thread(self._users.delete, name)
             self._log.info("user_deleted", user=name)
@@ -120,55 +121,50 @@ class CoreAdministration:
         def ask(settle: Callable[[CoreError | None], None]) -> None:
             self._storage.remove(name, lambda _: settle(None), settle)
 
-        error = await _or_unavailable(promised(ask, _REMOVE_TIMEOUT_S, "the session store"))
+        error = await answered(promised(ask, _REMOVE_TIMEOUT_S, "the session store"))
         if error is not None:
             raise AdministrationError("unavailable", str(error))
 
     async def new_token(self, user: str, label: str) -> MadeToken:
         """Mint a token for a user."""
-        await self._get(user)
-        made = await _or_unavailable(self._link.ask(lambda i: vault.NewToken(i, user, label)))
+        await known_user(self._users, user)
+        made = await answered(self._link.ask(lambda i: vault.NewToken(i, user, label)))
         self._log.info("token_made", user=user, token_id=made.token_id)
         return MadeToken(made.token_id, made.token)
 
     async def list_tokens(self, user: str | None) -> list[vault.TokenInfo]:
         """Tokens of one user, or of all."""
         if user:
-            await self._get(user)
-        found = await _or_unavailable(self._link.ask(lambda i: vault.ListTokens(i, user or "")))
+            await known_user(self._users, user)
+        found = await answered(self._link.ask(lambda i: vault.ListTokens(i, user or "")))
         return list(found.tokens)
 
     async def new_admin_token(self, label: str) -> MadeToken:
         """Mint an administrator's token."""
-        made = await _or_unavailable(self._link.ask(lambda i: vault.NewAdminToken(i, label)))
+        made = await answered(self._link.ask(lambda i: vault.NewAdminToken(i, label)))
         self._log.info("admin_token_made", token_id=made.token_id)
         return MadeToken(made.token_id, made.token)
 
     async def list_admin_tokens(self) -> list[vault.TokenInfo]:
         """Administrators' tokens that are not revoked."""
-        found = await _or_unavailable(self._link.ask(vault.ListAdminTokens))
+        found = await answered(self._link.ask(vault.ListAdminTokens))
         return list(found.tokens)
 
     async def revoke_token(self, token_id: str) -> None:
         """From the next request on it is no token, and connections that were opened with it end."""
-        try:
-            await self._link.ask(lambda i: vault.RevokeToken(i, token_id))
-        except VaultRefused as error:
-            raise AdministrationError("not_found", str(error)) from None
-        except LinkError as error:
-            raise AdministrationError("unavailable", str(error)) from None
+        await answered(self._link.ask(lambda i: vault.RevokeToken(i, token_id)), "not_found")
         await self._recheck_tokens()
         self._log.info("token_revoked", token_id=token_id)
 
     async def test_provider(self, name: str, model: str) -> dict[str, Any]:
         """What egress found; see core.egress.messages.ProviderTried."""
-        found = await _or_unavailable(self._link.ask(lambda i: vault.TryProvider(i, name, model)))
+        found = await answered(self._link.ask(lambda i: vault.TryProvider(i, name, model)))
         values: dict[str, Any] = msgspec.to_builtins(found)
         return {key: value for key, value in values.items() if key not in ("type", "id")}
 
     async def status(self) -> dict[str, Any]:
         """Users' jails, and whether egress is there."""
-        found = await _or_unavailable(self._pool.describe())
+        found = await answered(self._pool.describe())
         return {
             "egress": "up" if self._link.up else "down",
             "jails": [asdict(jail) for jail in found.jails],
@@ -184,7 +180,7 @@ class CoreAdministration:
 
     async def release_jail(self, user: str) -> None:
         """Start a user's jail again that is held for dying at once."""
-        if not await _or_unavailable(self._pool.ask(ReleaseUser(user))):
+        if not await answered(self._pool.ask(ReleaseUser(user))):
             raise AdministrationError("not_found", f"{user}'s jail is not held")
         self._log.info("jail_released", user=user)
 
@@ -193,25 +189,9 @@ class CoreAdministration:
         self._pool.drain(on)
 
     async def _on_jail(self, user: str, act: EvictUser | KillUser) -> None:
-        if not await _or_unavailable(self._pool.ask(act)):
+        if not await answered(self._pool.ask(act)):
             raise AdministrationError("not_found", f"{user} has no jail now")
         self._log.info("jail_act", user=user, act=type(act).__name__)
 
-    async def _get(self, name: str) -> User:
-        try:
-            return await asyncio.to_thread(self._users.get, check_user_id(name))
-        except (NoSuchUser, UserNameError) as error:
-            raise AdministrationError("not_found", str(error)) from None
-
     def _uid(self, user: User) -> int:
         return user.host_uid if self._apart else 0
-
-
-async def _or_unavailable(act: Awaitable[Any]) -> Any:
-    """Wait for an act of another process's; its refusals become an administrator's error."""
-    try:
-        return await act
-    except VaultRefused as error:
-        raise AdministrationError("invalid", str(error)) from None
-    except (LinkError, HostRefused) as error:
-        raise AdministrationError("unavailable", str(error)) from None

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from actors.approvals import ApprovalRules
 from actors.base import Actor, Exited, Ref, ask, tell
 from actors.edge import Edge
 from actors.observer import Observer
@@ -31,11 +32,14 @@ from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
 from actors.user import UserActor
 from core.accounts import CoreAccounts
 from core.administration import CoreAdministration
+from core.approvals import ApprovalDesk, Book
 from core.audited import AuditedAdministration, CoreAuditor
+from core.audited_credentials import AuditedConnector, AuditedKeeper
 from core.config import Config
-from core.credentials import CredentialDesk
+from core.credentials import ConnectDesk, CredentialDesk
 from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
+from core.egress_rules import RuleDesk
 from core.errors import ConfigError, CoreError
 from core.hub.actor import HubActor
 from core.hub.agents import Agents
@@ -120,6 +124,7 @@ class Core:
         bounds = config.sessions
         self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
         self._sessions = SessionsService(self._storage, config.sessions)
+        self._book = Book(self._storage, metrics)
         self._host = Host(self._host_uid)
         self._pool = Pool()
         self._agents = Agents(data_dir / "users", config)
@@ -135,12 +140,17 @@ class Core:
                 calls=self._turns,
                 sessions=self._sessions,
                 library=Library(self._storage, self._sessions),
+                approvals=ApprovalDesk(self._storage, self._turns),
+                held_s=config.approvals.held_s,
                 agents=self._agents,
                 metrics=metrics,
                 administration=AuditedAdministration(self._administration(), self._auditor),
                 accounts=CoreAccounts(self._link, self._table, self._auditor),
                 login_failed=self._auditor.login_failed,
-                credentials=CredentialDesk(self._link),
+                credentials=AuditedKeeper(CredentialDesk(self._link), self._auditor),
+                connector=AuditedConnector(ConnectDesk(self._link), self._auditor),
+                reporter=self._auditor,
+                egress=RuleDesk(self._link, self._table, self._auditor, lambda: self._config.egress),
                 insight=self._insight(data_dir),
                 missing=self._missing,
                 admin=config.admin,
@@ -265,6 +275,7 @@ class Core:
     def _start_user(self, name: str, user: str, parent: Ref, observer: Observer) -> Ref:
         services = {
             "provider.chat": self._link,
+            **dict.fromkeys(("http.fetch", "http.body"), self._link.fetches),
             **dict.fromkeys(("session.load", "session.append", "step.begin", "step.end"), self._sessions),
         }
         return UserActor.start(
@@ -276,6 +287,8 @@ class Core:
             jails=self._pool,
             services=services,
             mode=self._policy.mode,
+            book=self._book,
+            rules=_rules(self._config),
             next_life=lambda: next(self._lives),
             start_timeout_s=self._config.pool.wait_s + self._config.jail.start_timeout_s,
         )
@@ -428,6 +441,11 @@ async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets, tl
     finally:
         for sock in sockets:
             sock.close()
+
+
+def _rules(config: Config) -> ApprovalRules:
+    section = config.approvals
+    return ApprovalRules(section.expires_s, section.max_open, section.held_s)
 
 
 def _budget(config: Config) -> Budget:

@@ -43,6 +43,17 @@ class CoreAuditor:
         """A wrong token came; ``token_id`` is the public id in it, if it has one."""
         self.note(CoreRecord("login_failed", "refused", on=token_id, request=REQUEST.get(), detail=address))
 
+    async def report(self, kind: CoreKind, outcome: Outcome, on: str, detail: str) -> None:
+        """See core.hub.acts.Reporter."""
+        record = CoreRecord(kind, outcome, WHO.get(), "", on, REQUEST.get(), detail)
+        if outcome != "asked":
+            self.note(record)
+            return
+        try:
+            await self._link.ask(lambda i: ActAudit(i, record))
+        except (LinkError, VaultRefused) as error:
+            raise AdministrationError("unavailable", str(error)) from None
+
     def jail_killed(self, user: str, reason: str, detail: str) -> None:
         """A jail broke the protocol; ``detail`` is in our words."""
         self.note(CoreRecord("jail_killed", "done", user=user, on=reason, detail=detail))

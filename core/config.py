@@ -18,6 +18,7 @@ from msgspec import Meta
 from core.audit.section import AuditSection
 from core.errors import ConfigError
 from core.ledger.section import PriceSection, UsageSection, cost_fault, price_fault
+from core.oauth.section import OAuthSection, is_safe, oauth_fault
 from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -52,6 +53,14 @@ class HubSection(_Section, frozen=True):
 
     host: Host = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 takes a free one")] = 8700
+    public_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://[^\s@?#]+)?\Z",
+            max_length=512,
+            description="where browsers reach this; accounts are connected by browser only with it",
+        ),
+    ] = ""
     max_body_bytes: Annotated[Bytes, Meta(description="a longer request body answers 413")] = 16 << 20
     max_attachments: Annotated[
         int, Meta(ge=0, le=32, description="pictures and files in one request; more are refused")
@@ -66,7 +75,7 @@ class HubSection(_Section, frozen=True):
     tls_certificate: Annotated[str, Meta(description="PEM, with its chain; with tls_key: HTTPS here")] = ""
     tls_key: Annotated[str, Meta(description="its key, PEM, not encrypted, readable by no others")] = ""
     max_connections: Annotated[
-        int, Meta(ge=16, le=100_000, description="connections at once; more are closed at once")
+        int, Meta(ge=16, le=100_000, description="connections at once; for more, idle ones are closed")
     ] = 4_096
     max_turns: Annotated[
         int,
@@ -164,6 +173,78 @@ class JailSection(_Section, frozen=True):
     file_bytes: Annotated[Bytes, Meta(description="RLIMIT_FSIZE: one file's size in a jail")] = 256 << 20
     address_bytes: Annotated[Bytes, Meta(description="RLIMIT_AS: one process's address space")] = 2 << 30
     tmp_bytes: Annotated[Bytes, Meta(description="a jail's /tmp and /dev/shm, each")] = 64 << 20
+
+
+Methods = Annotated[
+    tuple[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], ...], Meta(max_length=7)
+]
+
+
+RuleOrigin = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?:agent|skill:[a-z0-9][a-z0-9_-]{0,63})\Z",
+        description="whose requests: agent (with the user's own skills), or skill:NAME of an installed one",
+    ),
+]
+
+
+class EgressRule(_Section, frozen=True):
+    """What a request may be: all of these together."""
+
+    host: Annotated[
+        str,
+        Meta(
+            pattern=r"^(?:\*|(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]{0,250}[a-z0-9_])?|\[[0-9a-f:.]{2,45}\])\Z",
+            description="in lower case; *.example.com is every host below example.com, * every host",
+        ),
+    ]
+    origin: RuleOrigin = "agent"
+    scheme: Literal["https", "http"] = "https"
+    port: Annotated[Port, Meta(description="0: the scheme's own")] = 0
+    methods: Methods = ("GET", "HEAD")
+    path: Annotated[
+        str,
+        Meta(
+            pattern=r"^/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,1023}\Z",
+            description="the path itself, or whatever is below it",
+        ),
+    ] = "/"
+
+
+class OpenRule(EgressRule, frozen=True):
+    """A rule of the operator's."""
+
+    users: Annotated[tuple[UserName, ...] | None, Meta(description="whose; left out: everybody's")] = None
+    networks: Annotated[
+        tuple[str, ...],
+        Meta(max_length=64, description="private networks, as 10.1.0.0/16, that it may lead to as well"),
+    ] = ()
+
+
+class EgressSection(_Section, frozen=True):
+    """[egress]: what agents may ask for outside, by http_fetch. Nothing unless a rule says so."""
+
+    allow: Annotated[
+        tuple[OpenRule, ...], Meta(max_length=1_000, description="[[egress.allow]]: what users may do")
+    ] = ()
+    ceiling: Annotated[
+        tuple[OpenRule, ...],
+        Meta(max_length=1_000, description="[[egress.ceiling]]: what users' own rules may allow at most"),
+    ] = ()
+    connect_s: Seconds = 10.0
+    first_byte_s: Annotated[Seconds, Meta(description="until the answer's headers came (in seconds)")] = 30.0
+    idle_s: Annotated[Seconds, Meta(description="between two pieces of the answer (in seconds)")] = 30.0
+    total_s: Annotated[Seconds, Meta(description="one request with its redirects (in seconds)")] = 300.0
+    max_redirects: Annotated[int, Meta(ge=0, le=20)] = 5
+    max_header_bytes: Annotated[Bytes, Meta(description="all headers of a request or an answer")] = 64 << 10
+    max_request_bytes: Annotated[Bytes, Meta(description="a request's body")] = 64 << 20
+    max_answer_bytes: Annotated[Bytes, Meta(description="an answer's body, decompressed")] = 256 << 20
+    max_ratio: Annotated[
+        int, Meta(ge=1, le=10_000, description="decompressed to compressed, past the first megabyte")
+    ] = 100
+    max_fetches: Annotated[int, Meta(ge=1, le=10_000, description="at once; more are refused")] = 200
+    max_fetches_per_user: Annotated[int, Meta(ge=1, le=1_000, description="at once; more are refused")] = 16
 
 
 class VaultSection(_Section, frozen=True):
@@ -289,9 +370,12 @@ class AgentSection(_Section, frozen=True):
         "You are a helpful assistant. You have a home directory of your own and tools that act in it. "
         "Use them when they help, and say briefly what you did."
     )
+    ask: Annotated[
+        tuple[Name, ...], Meta(description="those of the tools that act only once the user has allowed it")
+    ] = ()
     tools: tuple[Name, ...] = (
         "list_files", "read_file", "write_file", "edit_file", "search_files", "run_command",
-        "run_python",
+        "run_python", "http_fetch",
     )  # fmt: skip
     limits: Limits = Limits()
 
@@ -306,6 +390,25 @@ class SessionsSection(_Section, frozen=True):
         Meta(ge=0, le=36_500, description="sessions unused for so long are deleted; 0: never (in days)"),
     ] = 0
     storage_threads: Annotated[int, Meta(ge=1, le=32)] = 2
+
+
+# it stands in a path of ours, and in the name of a credential
+OAuthName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
+
+
+class ApprovalsSection(_Section, frozen=True):
+    """[approvals]: what is asked of a user before a tool or a verb marked `ask` acts."""
+
+    expires_s: Annotated[
+        Seconds, Meta(description="nobody answered for so long: it counts as a refusal (in seconds)")
+    ] = 600.0
+    max_open: Annotated[int, Meta(ge=1, le=256, description="of one user's at once; more are refused")] = 16
+    held_s: Annotated[
+        Seconds,
+        Meta(
+            description="one turn's time stands still for so long in all; then it asks no more (in seconds)"
+        ),
+    ] = 3_600.0
 
 
 VerbMode = Literal["off", "ask", "on"]
@@ -323,10 +426,13 @@ class Config(_Section, frozen=True):
     pool: PoolSection = PoolSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
+    approvals: ApprovalsSection = ApprovalsSection()
     vault: VaultSection = VaultSection()
     usage: UsageSection = UsageSection()
     audit: AuditSection = AuditSection()
+    egress: EgressSection = EgressSection()
     providers: dict[Name, ProviderSection] = {}
+    oauth: dict[OAuthName, OAuthSection] = {}
     verbs: dict[str, VerbMode] = {}
 
     def starting_at_once(self, start: Literal["fork", "exec"]) -> int:
@@ -390,6 +496,7 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 # tables whose keys are names of somebody's choice: what the names and what the values are
 _TABLES: dict[tuple[str, ...], tuple[Any, Any]] = {
     ("providers",): (Name, ProviderSection),
+    ("oauth",): (OAuthName, OAuthSection),
     ("verbs",): (Name, VerbMode),
     ("pool", "users"): (UserName, PoolUserSection),
 }
@@ -432,6 +539,10 @@ def _check_names(raw: dict[str, Any], kind: Any, at: tuple[str, ...], text: str,
                     _check_names(section, each, (*path, name), text, source)
 
 
+# what every turn does by itself, and what asking is made of: nobody could answer that sensibly
+_NEVER_ASKED = frozenset(("session.load", "session.append", "step.begin", "step.end", "log", "approval.ask"))
+
+
 def _check_meaning(config: Config, text: str, source: str) -> Config:
     verbs = {*FROM_JAIL, *RESERVED_FROM_JAIL}
     for verb in config.verbs:
@@ -439,6 +550,13 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             near = difflib.get_close_matches(verb, verbs, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"{source}{_line(text, ('verbs', verb))}: verbs.{verb}: no such verb{hint}")
+        if config.verbs[verb] == "ask" and verb in _NEVER_ASKED:
+            where = _line(text, ("verbs", verb))
+            raise ConfigError(f"{source}{where}: verbs.{verb}: no turn could do without: it is off or on")
+    for tool in config.agent.ask:
+        if tool not in config.agent.tools:
+            where = _line(text, ("agent", "ask"))
+            raise ConfigError(f"{source}{where}: agent.ask: {tool!r} is none of agent.tools")
     if "builtin" in config.providers:
         where = _line(text, ("providers", "builtin"))
         raise ConfigError(f"{source}{where}: providers.builtin: this name is Certosa's own")
@@ -457,14 +575,37 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
             f"{source}{where}: agent.provider: no provider {config.agent.provider!r};"
             f" add a section [providers.{config.agent.provider}]"
         )
+    _check_egress(config, text, source)
     if config.vault.master_key and not Path(config.vault.master_key).is_absolute():
         where = _line(text, ("vault", "master_key"))
         raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
     _check_listeners(config, text, source)
     _check_usage(config, text, source)
+    _check_oauth(config, text, source)
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
+
+
+def _check_egress(config: Config, text: str, source: str) -> None:
+    for key, rules in (("allow", config.egress.allow), ("ceiling", config.egress.ceiling)):
+        for rule in rules:
+            if fault := path_fault(rule.path):
+                where = _line(text, ("egress", key, "path"))
+                raise ConfigError(f"{source}{where}: egress.{key}.path: {fault}")
+            for network in rule.networks:
+                try:
+                    ipaddress.ip_network(network)
+                except ValueError as error:
+                    where = _line(text, ("egress", key, "networks"))
+                    raise ConfigError(f"{source}{where}: egress.{key}.networks: {error}") from None
+
+
+def path_fault(path: str) -> str:
+    """Why a rule's path prefix could never fit a request, or ""."""
+    if {".", ".."} & set(path.split("/")) or "//" in path:
+        return f"{path!r} has . or .. or an empty part in it: no request that is sent has"
+    return ""
 
 
 def _check_listeners(config: Config, text: str, source: str) -> None:
@@ -495,6 +636,19 @@ def _check_listeners(config: Config, text: str, source: str) -> None:
             raise wrong("access", "origins", f"{origin!r} is not SCHEME://HOST or SCHEME://HOST:PORT, or *")
     if config.access.credentials and "*" in config.access.origins:
         raise wrong("access", "credentials", "not with the origin *: any page could then act as its visitor")
+
+
+def _check_oauth(config: Config, text: str, source: str) -> None:
+    if (url := config.hub.public_url) and not is_safe(url):
+        where = _line(text, ("hub", "public_url"))
+        raise ConfigError(
+            f"{source}{where}: hub.public_url: has to be https, unless it is this machine's alone: codes come"
+            " back there"
+        )
+    for name, section in config.oauth.items():
+        if fault := oauth_fault(section):
+            key = ("oauth", name, fault[0])
+            raise ConfigError(f"{source}{_line(text, key)}: {'.'.join(key)}: {fault[1]}")
 
 
 def is_loopback(host: str) -> bool:

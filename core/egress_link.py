@@ -16,6 +16,7 @@ from actors.base import Actor, Ref, tell
 from actors.edge import Channel, Edge
 from actors.observer import Observer
 from actors.service import RequestKey, VerbRequest
+from core.egress.fetch_messages import FetchDone, FetchFailed, FetchItem, FetchTaken
 from core.egress.messages import (
     AdminVerified,
     ChatCancel,
@@ -34,6 +35,7 @@ from core.egress.messages import (
     VerifyToken,
 )
 from core.errors import CoreError, LinkError
+from core.fetch_link import FetchLink
 from core.gathering import Gatherings, wanted_files
 from core.hub.jail_call import JailCalls
 from core.ledger.metering import Dimension, Level
@@ -104,6 +106,7 @@ class EgressLink:
         self._streams: dict[int, VerbRequest] = {}
         self._by_key: dict[RequestKey, int] = {}
         self._questions: dict[int, Callable[[Any], None]] = {}
+        self.fetches = FetchLink(lambda: next(self._ids), self._send)
 
     @property
     def up(self) -> bool:
@@ -247,6 +250,7 @@ class EgressLink:
             questions, self._questions = self._questions, {}
             self._by_key.clear()
         self._gatherings.end_all()
+        self.fetches.lose()
         for request in streams.values():
             request.reply.fail("unavailable", _LOST, _RETRY_AFTER_S)
         for settle in questions.values():
@@ -270,6 +274,8 @@ class EgressLink:
                         request.reply.done(end)
                 case ChatFailed(stream_id, failure):
                     self._fail(stream_id, failure)
+                case FetchItem() | FetchDone() | FetchTaken() | FetchFailed():
+                    self.fetches.deliver(message)
                 case _:
                     with self._lock:
                         settle = self._questions.get(message.id)
@@ -280,6 +286,7 @@ class EgressLink:
         self._limit_met(level, dimension)
         with self._lock:
             request = self._streams.get(stream_id)
+        request = request or self.fetches.request(stream_id)
         if request is not None and level == "soft":
             request.turn.sink.append(Notice(text, "usage"), _nothing_waits)
 

@@ -19,7 +19,8 @@ from core.errors import LinkError
 from core.hub.admin import AdministrationError
 from core.hub.admission import Admission
 from core.pool.actor import Pool
-from core.users import NoSuchUser, UserNameError, Users, check_user_id
+from core.refusals import known_user
+from core.users import Users
 
 _SUFFIXES = ("", "-wal", "-shm")
 _LOOK_S = 2.0
@@ -131,10 +132,7 @@ class CoreInsight:
 
     async def sizes_of(self, user: str) -> dict[str, Any]:
         """See the protocol."""
-        try:
-            await asyncio.to_thread(self._users.get, check_user_id(user))
-        except (NoSuchUser, UserNameError) as error:
-            raise AdministrationError("not_found", str(error)) from None
+        await known_user(self._users, user)
         counts = await asyncio.to_thread(_count, self._path(user))
         return {"user": user, "bytes": await asyncio.to_thread(self._bytes, user), **counts}
 

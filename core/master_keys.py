@@ -7,6 +7,7 @@ from pathlib import Path
 
 from core.config import Config
 from core.errors import CoreError
+from core.opening import open_to_judge
 from jail.host.layout import Owners
 
 CREDENTIAL = "certosa-master-key"
@@ -52,13 +53,8 @@ def _place(config: Config, environ: Mapping[str, str]) -> tuple[Path, bool] | No
 
 
 def _open(path: Path, handed_by_systemd: bool, allowed: set[int]) -> int | None:
-    """Judged by its descriptor: what was checked is what is read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if (fd := open_to_judge(path, MasterKeyError)) is None:
         return None
-    except OSError as error:
-        raise MasterKeyError(f"{path}: cannot be opened: {error.strerror}") from None
     info = os.fstat(fd)
     # systemd lets an ordinary service in by an access list, whose mask shows as the group's bits
     others = 0o037 if handed_by_systemd else 0o077

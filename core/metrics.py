@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from actors.asking import Resolution
 from core.ledger.metering import Dimension, Level
 from core.pool.jails import State, Why, WhyNot
 from jail.wire.errors import FaultReason
@@ -60,6 +61,7 @@ class Metrics:
             "files",
             "sessions",
             "agents",
+            "approvals",
             "usage",
             "health",
             "metrics",
@@ -96,6 +98,10 @@ class Metrics:
         self._usage_refused = _Labelled(
             r, "certosa_usage_refused_total", "Refused at a hard limit, by of what.", "dimension",
             (*get_args(Dimension), "other"),
+        )  # fmt: skip
+        self._approvals = _Labelled(
+            r, "certosa_approvals_total", "Questions to users that were decided, by how.", "outcome",
+            (*get_args(Resolution), "other"),
         )  # fmt: skip
         self._restarts = _Labelled(
             r, "certosa_restarts_total", "Children that a supervisor restarted.", "actor", ("other",)
@@ -157,6 +163,10 @@ class Metrics:
     def loop_lag(self, seconds: float) -> None:
         """The hub's loop ran that late."""
         self._loop_lag_s.set(seconds)
+
+    def approval_resolved(self, outcome: Resolution) -> None:
+        """A question to a user was decided."""
+        self._approvals.inc(outcome)
 
     def limit_met(self, level: Level, dimension: Dimension) -> None:
         """A user reached a limit of their day's; a hard one refused a request."""

@@ -21,13 +21,16 @@ LIVE = (
     "hub.max_turns",
     "hub.max_turns_per_user",
     "hub.min_free_bytes",
+    "hub.public_url",
     "access",
     "jail.start_timeout_s",
     *(f"pool.{name}" for name in ("idle_s", "memory_bytes", "free_bytes", "max_waiting", "wait_s", "users")),
     "agent",
     "usage.soft",
     "usage.hard",
+    "egress",
     "providers",
+    "oauth",
     "verbs",
 )
 """What counts at once. Certificates and keys too, where the listener speaks TLS before and after."""

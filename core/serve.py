@@ -23,6 +23,7 @@ from core.config import Config, is_loopback
 from core.errors import CoreError
 from core.log import configure_logging
 from core.master_keys import open_master_keys
+from core.opening import open_to_judge
 from core.reload import TLS_FILES, Reloader, config_file
 from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
@@ -284,12 +285,8 @@ def _listen_unix(directory: Path, name: str, owners: Owners | None) -> socket.so
 
 def _open_keys(path: Path, owners: Owners | None) -> int | None:
     """The provider key file, opened and not read; None where there is none."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if (fd := open_to_judge(path, ServeError)) is None:
         return None
-    except OSError as error:
-        raise ServeError(f"{path}: cannot be opened: {error.strerror}") from None
     info = os.fstat(fd)
     allowed = {os.geteuid(), *([owners.egress.uid] if owners else [])}
     problem = ""

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from actors.approvals import Answered
 from actors.base import Ref, ask, tell
 from actors.calls import CallSpec
 from actors.observer import Observer
 from actors.service import TurnSpec
 from actors.supervisor import ChildSpec, FindChild, ListChildren, Supervisor, Timers
 from actors.user_messages import (
+    AnswerApproval,
     CancelCall,
     CancelTurn,
     GrantCall,
@@ -52,6 +54,14 @@ class ToUser:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerUser:
+    """Hand a person's answer to their actor; where there is none, nothing of theirs is open."""
+
+    user: str
+    answer: AnswerApproval
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveUser:
     """Ask: let a user's actor drain and end. Answers its reference, or None."""
 
@@ -88,6 +98,10 @@ class Users(Supervisor):
                     inner.spec.sink.finish(_GONE)
                 else:
                     self._pass_on(user, inner)
+                return None
+            case AnswerUser(user, answer):
+                if (ref := self._find(user)) is None or not tell(ref, answer):
+                    answer.answered(None, None)
                 return None
             case LeaveUser(user):
                 if (ref := self._find(user)) is not None:
@@ -141,6 +155,10 @@ class Turns:
     def cancel(self, user: str, turn: str) -> None:
         """End a turn early; harmless when it is over."""
         tell(self._users, StopTurn(user, turn))
+
+    def answer_approval(self, user: str, approval: str, allow: bool, answered: Answered) -> None:
+        """Answer a question to a user; ``answered`` is called once, on an actor's thread."""
+        tell(self._users, AnswerUser(user, AnswerApproval(approval, allow, answered)))
 
     def call(self, spec: CallSpec) -> None:
         """Make a request of a user's jail; the answer comes to ``spec.sink``, on an actor's thread."""

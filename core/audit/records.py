@@ -10,15 +10,19 @@ CoreKind = Literal[
     "user_added", "user_deleted", "user_disabled", "user_enabled",
     "token_made", "token_revoked", "admin_token_made",
     "jail_evicted", "jail_ended", "jail_released", "pool_drained", "pool_opened",
-    "provider_tested", "provider_set", "provider_removed", "config_reloaded", "limits_set", "backup_made",
-    "credential_changed",  # asked for over the API; egress adds what came of it
+    "provider_tested", "provider_set", "provider_removed", "oauth_set", "oauth_removed",
+    "config_reloaded", "limits_set", "backup_made",
+    # asked for over the API; egress adds what came of it
+    "credential_changed", "key_rotated",
+    "egress_rule_changed",  # by a user, or an administrator for one
     "jail_killed", "login_failed",
 ]  # fmt: skip
 """What core may report. Nothing else is taken from it: it cannot speak in egress's name."""
 
 EgressKind = Literal[
     "server_started", "limit_reached", "egress_allowed", "egress_refused",
-    "credential_set", "credential_deleted", "credential_used", "credential_refused", "key_rotated",
+    "credential_set", "credential_deleted", "credential_used", "credential_refused", "credential_renewed",
+    "egress_rule_added", "egress_rule_removed",
     "log_opened", "log_damaged", "log_gap",
 ]  # fmt: skip
 

@@ -1,10 +1,11 @@
 """Checks the whole log against its key and its anchor."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from core.audit.chain import Chain
+from core.audit.chain import Anchor, Chain
 from core.audit.files import file_name, file_numbers, read_private
 from core.audit.walk import Walk
 
@@ -20,13 +21,18 @@ class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: tuple[str, ...]
 
 
-def verify(directory: Path, chain: Chain) -> Verdict:
+Read = Callable[[Path], bytes | None]
+
+
+def verify(directory: Path, chain: Chain, read: Read = read_private) -> Verdict:
     """Check every line that is kept. OSError, VaultError where the files cannot be read.
+
+    ``read`` gives a file's bytes, None where there is none; a copy of the log need not be ours alone.
 
     A log that is being written may be checked: what is added meanwhile is past the anchor. Where a line is
     half written or the oldest file deleted just then, a second check says nothing of it.
     """
-    data = read_private(directory / "anchor")
+    data = read(directory / "anchor")
     anchor = chain.open_anchor(data) if data is not None else None
     if anchor is None:
         return Verdict(0, 0, 0, (_NO_ANCHOR,))
@@ -35,7 +41,7 @@ def verify(directory: Path, chain: Chain) -> Verdict:
     files = 0
     for number in range(anchor.oldest, newest + 1):
         name = file_name(number)
-        content = read_private(directory / name)
+        content = read(directory / name)
         if content is None:
             walk.missing(name)
         else:
@@ -43,3 +49,14 @@ def verify(directory: Path, chain: Chain) -> Verdict:
             walk.take(name, content, newest=number == newest)
     walk.finish()
     return Verdict(walk.lines, files, walk.beyond, tuple(walk.faults))
+
+
+def verify_file(path: Path, chain: Chain, read: Read = read_private) -> Verdict:
+    """Check one file of the log by itself: its lines, not what came before or after. As :func:`verify`."""
+    walk = Walk(chain, Anchor(0, 0, 0, ""), after_crash=False)
+    content = read(path)
+    if content is None:
+        walk.missing(path.name)
+    else:
+        walk.take(path.name, content, newest=False)
+    return Verdict(walk.lines, int(content is not None), 0, tuple(walk.faults))

@@ -37,6 +37,7 @@ def show(arguments: argparse.Namespace) -> int:
     for key in ("name", "provider", "model", "prompt"):
         print(f"{key}: {harmless(agent[key])}")
     print(f"tools: {', '.join(agent['tools'])}")
+    print(f"ask: {', '.join(agent['ask'])}")
     for key, value in agent["limits"].items():
         print(f"limits.{key}: {value}")
     return 0
@@ -51,6 +52,8 @@ def set_(arguments: argparse.Namespace) -> int:
             body[key] = getattr(arguments, key)
     if arguments.tools is not None:
         body["tools"] = [tool for tool in arguments.tools.split(",") if tool]
+    if arguments.ask is not None:
+        body["ask"] = [tool for tool in arguments.ask.split(",") if tool]
     for limit in arguments.limit or ():
         key, equals, value = limit.partition("=")
         if not equals or not value.isdecimal():

@@ -18,8 +18,17 @@ _MAX_ERROR_BYTES = 1 << 20
 _MAX_ANSWER_BYTES = 64 << 20
 _PIECE_BYTES = 64 << 10
 
-PieceKind = Literal["text", "reasoning", "tool_call", "tool_progress", "tool_result", "notice", "finish"]
-_SHOWN: Final = ("reasoning", "tool_call", "tool_progress", "tool_result", "notice")
+PieceKind = Literal[
+    "text", "reasoning", "tool_call", "tool_progress", "tool_result", "approval_wanted",
+    "approval_resolved", "notice", "finish",
+]  # fmt: skip
+_SHOWN: Final = (
+    "reasoning", "tool_call", "tool_progress", "tool_result", "approval_wanted", "approval_resolved",
+    "notice",
+)  # fmt: skip
+_TEXTS: Final = {
+    "tool_call": "arguments", "approval_wanted": "arguments", "approval_resolved": "outcome",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,7 @@ class Piece:
 
     ``text`` is a part of the answer, of its reasoning or of a tool's output, a tool's arguments
     (JSON text) or result, a notice, or why the turn finished; ``name`` and ``step`` are a tool's.
+    An ``approval`` waits for its user until ``expires_s`` (Unix time); ``cut``: there is more text.
     """
 
     kind: PieceKind
@@ -35,6 +45,9 @@ class Piece:
     name: str = ""
     step: int = 0
     ok: bool = True
+    approval: str = ""
+    expires_s: int = 0
+    cut: bool = False
 
 
 class Turn:
@@ -202,10 +215,13 @@ def _pieces(chunk: dict[str, Any]) -> Iterator[Piece]:
             if kind == known:
                 yield Piece(
                     known,
-                    str(event.get("arguments") if known == "tool_call" else event.get("text", "")),
+                    str(event.get(_TEXTS.get(known, "text"), "")),
                     str(event.get("name", "")),
                     int(event.get("step", 0)),
                     event.get("ok") is not False,
+                    str(event.get("approval", "")),
+                    int(event.get("expires_s", 0)),
+                    event.get("cut") is True,
                 )
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}

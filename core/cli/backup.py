@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.cli.acting import recorded
 from core.cli.failure import USAGE, CommandFailed
 from core.cli.output import harmless, print_json
 from core.cli.place import configured
@@ -28,8 +29,10 @@ def backup(arguments: argparse.Namespace) -> int:
     if arguments.verify:
         report = verify(file, _passphrase(arguments, new=False))
         return _tell(arguments, report, f"{file} is whole and unchanged")
-    place = _place(configured(arguments))
-    report = make_backup(place, file, _passphrase(arguments, new=True))
+    config = configured(arguments)
+    place, passphrase = _place(config), _passphrase(arguments, new=True)
+    with recorded(config, "backup_made", str(file.absolute())):
+        report = make_backup(place, file, passphrase)
     return _tell(arguments, report, f"{file} was written and read again")
 
 

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 from core.cli.account import connect_api
-from core.cli.api import ApiClient, Turn
+from core.cli.api import ApiClient, Piece, Turn
+from core.cli.approvals import ask_person, send
 from core.cli.failure import FAILED, UNREACHABLE, USAGE, CommandFailed
 from core.cli.output import harmless
-from core.cli.screen import Screen, make_screen
+from core.cli.screen import make_screen
 
 _MAX_MESSAGE_BYTES = 900_000
 _HELP = """\
@@ -26,7 +27,7 @@ def chat(arguments: argparse.Namespace) -> int:
     """One message and its answer, or a conversation where a person sits at a terminal."""
     client = connect_api(arguments)
     session = arguments.session or _fresh_session()
-    talk = _Conversation(client, session, arguments.model, make_screen(arguments.json))
+    talk = _Conversation(client, session, arguments.model, arguments.json)
     message: str | None = arguments.message
     if message is None and sys.stdin.isatty():
         return talk.run()
@@ -44,11 +45,12 @@ def _fresh_session() -> str:
 
 
 class _Conversation:
-    def __init__(self, client: ApiClient, session: str, model: str, screen: Screen) -> None:
+    def __init__(self, client: ApiClient, session: str, model: str, as_json: bool) -> None:
         self._client = client
         self._session = session
         self._model = model
-        self._screen = screen
+        self._json = as_json
+        self._screen = make_screen(as_json)
 
     def run(self) -> int:
         """Ask at the terminal until the person leaves."""
@@ -109,6 +111,8 @@ class _Conversation:
                 for piece in turn.pieces():
                     self._screen.show(piece)
                     finish = piece.text if piece.kind == "finish" else finish
+                    if piece.kind == "approval_wanted":
+                        self._answer(piece, cancel)
             except CommandFailed:
                 if not cancel.wanted:
                     raise
@@ -118,6 +122,22 @@ class _Conversation:
         if cancel.wanted:
             print("The answer was cancelled.", file=sys.stderr)
         return FAILED if cancel.wanted or finish not in {"stop", "length"} else 0
+
+    def _answer(self, piece: Piece, cancel: "_Cancel") -> None:
+        """Put an approval to whoever sits at the terminal; where nobody does, say how to answer it."""
+        if self._json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            print(
+                f"This waits for: certosa approval allow|refuse {harmless(piece.approval)}", file=sys.stderr
+            )
+            return
+        allowed = ask_person(piece, lambda: cancel.wanted, sys.stdin, sys.stderr)
+        if allowed is None:
+            return
+        try:
+            send(self._client, piece.approval, allowed)
+        except CommandFailed as error:
+            # answered elsewhere meanwhile, or too late: the turn's own stream says what came of it
+            print(f"certosa: {error}", file=sys.stderr)
 
 
 class _Cancel:

@@ -49,13 +49,22 @@ def _show_section(name: str, settings: dict[str, Any]) -> None:
         if value is None:  # TOML has no null
             print(f"# {_key(key)} is not set")
             continue
-        # A JSON string, number, boolean or list of these is TOML too.
-        print(f"{_key(key)} = {msgspec.json.encode(value).decode()}")
+        print(f"{_key(key)} = {_value(value)}")
     if plain or not settings:
         print()
     for key, value in settings.items():
         if isinstance(value, dict):
             _show_section(f"{name}.{_key(key)}", value)
+
+
+def _value(value: Any) -> str:
+    """A value as TOML writes it: a JSON string, number or boolean is TOML too."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        pairs = (f"{_key(key)} = {_value(one)}" for key, one in value.items() if one is not None)
+        return f"{{ {', '.join(pairs)} }}"
+    return msgspec.json.encode(value).decode()
 
 
 def _key(name: str) -> str:

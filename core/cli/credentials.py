@@ -18,7 +18,9 @@ from core.vault.box import seal_to
 _MAX_VALUE_CHARACTERS = 8_192
 
 
-class _Client(Protocol):
+class Client(Protocol):
+    """A way to the server, as a user or as the operator."""
+
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any: ...
 
 
@@ -26,10 +28,7 @@ def set_(arguments: argparse.Namespace) -> int:
     """Keep a credential; the value is sealed before it leaves this process."""
     client, name = _client(arguments), _name(arguments)
     body = _terms(arguments)
-    value = _ask_value(name)
-    key = base64.b64decode(client.call("GET", "/v1/credential-key")["key"])
-    body["sealed"] = base64.b64encode(seal_to(key, name, value)).decode()
-    kept = client.call("PUT", f"/v1/credentials/{quote(name, safe='')}", body)
+    kept = put_sealed(client, name, ask_value(name), body)
     if arguments.json:
         print_json(kept)
     elif name.startswith("provider:"):
@@ -39,6 +38,16 @@ def set_(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def put_sealed(client: Client, name: str, value: str, terms: dict[str, Any]) -> dict[str, Any]:
+    """Keep a value that nobody between here and the vault reads. Raises CommandFailed."""
+    key = base64.b64decode(client.call("GET", "/v1/credential-key")["key"])
+    sealed = base64.b64encode(seal_to(key, name, value)).decode()
+    kept: dict[str, Any] = client.call(
+        "PUT", f"/v1/credentials/{quote(name, safe='')}", {**terms, "sealed": sealed}
+    )
+    return kept
+
+
 def list_all(arguments: argparse.Namespace) -> int:
     """List credentials, never what they say."""
     rows = _client(arguments).call("GET", "/v1/credentials")["data"]
@@ -46,9 +55,17 @@ def list_all(arguments: argparse.Namespace) -> int:
         print_json({"credentials": rows})
         return 0
     print_table(
-        ("NAME", "KIND", "GOES TO", "IN", "CREATED", "LAST USED"),
+        ("NAME", "KIND", "GOES TO", "IN", "CREATED", "LAST USED", ""),
         [
-            (row["name"], row["kind"], _where(row), _place(row), _day(row["created_s"]), _day(row["used_s"]))
+            (
+                row["name"],
+                row["kind"],
+                _where(row),
+                _place(row),
+                _day(row["created_s"]),
+                _day(row["used_s"]),
+                _state(row),
+            )
             for row in rows
         ],
     )
@@ -77,7 +94,7 @@ def rotate_key(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _client(arguments: argparse.Namespace) -> _Client:
+def _client(arguments: argparse.Namespace) -> Client:
     if arguments.operator:
         return connect_admin(configured(arguments))
     return connect_api(arguments)
@@ -111,7 +128,7 @@ def _terms(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**terms, "parameter": arguments.header or "Authorization"}
 
 
-def _ask_value(name: str) -> str:
+def ask_value(name: str) -> str:
     """The value, from a prompt that does not show it or from a pipe; never from an argument."""
     if sys.stdin.isatty():
         value = getpass.getpass(f"Value of {name} (it is not shown): ")
@@ -124,7 +141,7 @@ def _ask_value(name: str) -> str:
 
 def _where(row: dict[str, Any]) -> str:
     if not row["host"]:
-        return "its provider"
+        return "token requests" if row["name"].startswith("oauth:") else "its provider"
     port = f":{row['port']}" if row["port"] else ""
     return f"{row['scheme']}://{row['host']}{port}{row['path']}"
 
@@ -135,6 +152,15 @@ def _place(row: dict[str, Any]) -> str:
     if row["place"] == "basic":
         return f"basic, {row['username']}"
     return f"?{row['parameter']}=" if row["place"] == "query" else str(row["parameter"])
+
+
+def _state(row: dict[str, Any]) -> str:
+    grant = row.get("grant")
+    if not grant:
+        return ""
+    if grant["lost"]:
+        return f"lost: connect it again with {grant['provider']}"
+    return f"with {grant['provider']}"
 
 
 def _day(seconds: float | None) -> str:

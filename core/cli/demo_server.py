@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,16 @@ class DemoServer:
         """``GET /v1/status``."""
         answer = self.admin.call("GET", "/v1/status")
         return answer if isinstance(answer, dict) else {}
+
+    def service_pids(self) -> dict[str, int]:
+        """Core's and egress's, as the log says of their last start."""
+        found: dict[str, int] = {}
+        for line in self._log.read_text(errors="replace").splitlines():
+            with suppress(ValueError):
+                said = json.loads(line)
+                if said.get("event") == "service_started":
+                    found[str(said["service"])] = int(said["pid"])
+        return found
 
     def stop(self) -> int:
         """End the server and return its exit code; SIGKILL where SIGTERM is not enough."""

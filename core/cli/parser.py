@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from core.cli.presets import PRESETS
+from core.cli.presets import OAUTH_PRESETS, PRESETS
 
 _SORTS = ("user", "state", "age", "idle", "memory", "cpu", "uses")
 _EPILOG = """\
@@ -30,10 +30,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_chat(commands)
     _add_sessions(commands)
     _add_agents(commands)
+    _add_approvals(commands)
     _add_users(commands)
     _add_tokens(commands)
     _add_providers(commands)
     _add_credentials(commands)
+    _add_egress(commands)
+    _add_oauth(commands)
     _add_pool(commands)
     _add_usage(commands)
     _add_audit(commands)
@@ -88,6 +91,10 @@ def _add_server(commands: Any) -> None:
     _command(
         commands, "demo", "demo:demo",
         "start a server of its own, let two users work, and try to cross the wall between them",
+    )  # fmt: skip
+    _command(
+        commands, "capacity", "capacity:capacity",
+        "measure this machine for a minute, with a server of its own, and say how many users it carries",
     )  # fmt: skip
 
 
@@ -144,9 +151,19 @@ def _add_agents(commands: Any) -> None:
         one.add_argument("--provider", metavar="NAME", help="as the operator named it")
         one.add_argument("--model", metavar="NAME", help="one of the provider's")
         one.add_argument("--tools", metavar="A,B", help="the tools it may use; empty: none")
+        one.add_argument("--ask", metavar="A,B", help="those that act only once you allow it; empty: none")
         one.add_argument(
             "--limit", metavar="NAME=NUMBER", action="append", help="such as rounds=5; may be repeated"
         )
+
+
+def _add_approvals(commands: Any) -> None:
+    approvals = _group(commands, "approval", "answer what your agent asks you; the token comes as for chat")
+    _add_account(_command(approvals, "list", "approvals:list_all", "list what waits for you"))
+    for name, text in (("allow", "let it act"), ("refuse", "do not let it act")):
+        one = _command(approvals, name, f"approvals:{name}", text)
+        one.add_argument("id", metavar="ID", help="as the list has it")
+        _add_account(one)
 
 
 def _add_users(commands: Any) -> None:
@@ -247,8 +264,68 @@ def _add_credentials(commands: Any) -> None:
     set_.add_argument("--header", metavar="NAME", help="the header it goes into (default: Authorization)")
     set_.add_argument("--query", metavar="NAME", help="the query parameter it goes into instead")
     set_.add_argument("--username", metavar="NAME", help="basic authentication; the value is the password")
+    connect = _command(
+        credentials, "connect", "connecting:connect",
+        "connect an account elsewhere by OAuth 2: in a browser, or by a code typed in on another device",
+    )  # fmt: skip
+    connect.add_argument("name", metavar="NAME", help="as agents name it")
+    connect.add_argument(
+        "--with", dest="provider", metavar="PROVIDER", required=True, help="as `certosa credential providers`"
+    )
+    connect.add_argument("--device", action="store_true", help="by a code, without a browser here")
+    connect.add_argument("--host", default="", help="the only host it is sent to (default: the provider's)")
+    connect.add_argument(
+        "--path", default="/", metavar="PREFIX", help="and only below this path (default: /)"
+    )
+    connect.add_argument("--scope", action="append", default=[], help="ask for this alone; may be repeated")
+    connect.add_argument("--no-wait", action="store_true", help="print where to go, and leave")
+    _add_account(connect)
+    _add_account(
+        _command(credentials, "providers", "connecting:providers", "list what there is to connect with")
+    )
     key = _group(commands, "key", "look after the master key of a running server")
     _command(key, "rotate", "credentials:rotate_key", "make a new master key and wrap everything under it")
+
+
+def _add_egress(commands: Any) -> None:
+    egress = _group(commands, "egress", "say where agents may send requests; the token comes as for chat")
+    listed = _command(egress, "list", "egress:list_all", "list your rules, and the operator's for you")
+    allow = _command(egress, "allow", "egress:allow", "let your agent send requests to a host")
+    remove = _command(egress, "remove", "egress:remove", "remove a rule of yours")
+    for one in (listed, allow, remove):
+        one.add_argument("--user", metavar="NAME", help="as the operator: of this user; needs no token")
+        _add_account(one)
+    allow.add_argument("host", metavar="HOST", help="a name, an address, or *.example.com")
+    allow.add_argument("--port", type=int, default=0, help="the port (default: the scheme's)")
+    allow.add_argument("--http", action="store_true", help="over http, where everybody between can read it")
+    allow.add_argument("--methods", metavar="A,B", default="GET,HEAD", help="(default: %(default)s)")
+    allow.add_argument("--path", metavar="PREFIX", default="/", help="only below this path (default: /)")
+    allow.add_argument("--skill", metavar="NAME", help="for an installed skill instead of your agent")
+    remove.add_argument("rule", metavar="RULE", help="as `certosa egress list` shows it")
+
+
+def _add_oauth(commands: Any) -> None:
+    oauth = _group(commands, "oauth", "manage what users may connect accounts with")
+    add = _command(
+        oauth, "add", "oauth:add",
+        "add an OAuth provider; the client's secret comes from a prompt or standard input",
+    )  # fmt: skip
+    add.add_argument("name", help="as users name it; a preset's name is enough")
+    add.add_argument("--preset", choices=sorted(OAUTH_PRESETS), help="one that is known")
+    add.add_argument("--client-id", metavar="ID", required=True, help="as the provider knows this server")
+    add.add_argument("--token-url", metavar="URL", help="where codes become tokens")
+    add.add_argument("--authorize-url", metavar="URL", help="where browsers ask")
+    add.add_argument("--device-url", metavar="URL", help="where device codes come from")
+    add.add_argument("--host", metavar="HOST", action="append", help="where tokens may go; may be repeated")
+    add.add_argument("--scope", metavar="SCOPE", action="append", help="asked for; may be repeated")
+    add.add_argument("--users", metavar="A,B", help="who may connect (default: everybody)")
+    add.add_argument("--client-auth", choices=("basic", "body"), help="how the secret is sent")
+    add.add_argument("--no-secret", action="store_true", help="a public client: it has none")
+    _command(oauth, "list", "oauth:list_all", "list the OAuth providers, never their secrets")
+    secret = _command(oauth, "secret", "oauth:set_secret", "set a client's secret anew; it counts at once")
+    secret.add_argument("name")
+    remove = _command(oauth, "remove", "oauth:remove", "remove an OAuth provider and its client's secret")
+    remove.add_argument("name")
 
 
 def _add_usage(commands: Any) -> None:
@@ -276,9 +353,19 @@ def _add_audit(commands: Any) -> None:
     show.add_argument("--since", default="", metavar="TIME", help="2026-12-31 or 2026-12-31T08:00Z")
     show.add_argument("--until", default="", metavar="TIME", help="the same")
     show.add_argument("--limit", default="100", metavar="N", help="at most so many lines (default: 100)")
-    _command(
+    verify = _command(
         audit, "verify", "audit:verify", "find lines that were changed, moved, removed or cut off"
     )  # fmt: skip
+    verify.add_argument(
+        "path", nargs="?", metavar="PATH",
+        help="a copy of DATA, of _keys, of the log, or a file of it (default: a running server's)",
+    )  # fmt: skip
+    verify.add_argument("--key", metavar="PATH", help="its key, as `certosa audit key` wrote it")
+    key = _command(audit, "key", "audit:write_key", "write the log's key to a new file, to check copies with")
+    key.add_argument("file", metavar="FILE")
+    for one in (verify, key):
+        one.add_argument("--vault", metavar="PATH", help="vault.db of the same server")
+        one.add_argument("--master-key", metavar="PATH", help="its master key (default: beside vault.db)")
 
 
 def _add_configuration(commands: Any) -> None:

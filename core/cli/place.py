@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from core.cli.failure import CommandFailed
 from core.config import Config, default_config_path, load_config
 
 
@@ -21,6 +22,17 @@ def used_config_path(arguments: argparse.Namespace) -> Path | None:
     """The configuration file that is read, absolute; None where there is none."""
     path = Path(arguments.config).absolute() if arguments.config else default_config_path()
     return path if path.exists() else None
+
+
+def config_file(arguments: argparse.Namespace) -> tuple[Path, str]:
+    """Where the configuration lies, and its text; empty where there is none yet. Raises CommandFailed."""
+    path = Path(arguments.config) if arguments.config else default_config_path()
+    try:
+        return path, path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return path, ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailed(f"{path}: cannot be read: {error}") from None
 
 
 def hub_url(config: Config) -> str:

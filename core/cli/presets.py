@@ -5,6 +5,13 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 
+class OAuthPreset(NamedTuple):
+    """An authorization server: the keys of its section, without what is this server's own."""
+
+    settings: Mapping[str, object]
+    wants_secret: bool = True
+
+
 class Preset(NamedTuple):
     """A server's wire format, its usual address, whether it wants a key, and what else it differs in."""
 
@@ -26,4 +33,55 @@ PRESETS = {
     "lmstudio": Preset("openai", "http://127.0.0.1:1234/v1", False),
     "vllm": Preset("openai", "http://127.0.0.1:8000/v1", False),
     "llamacpp": Preset("openai", "http://127.0.0.1:8080/v1", False),
+}
+
+
+_MICROSOFT = "https://login.microsoftonline.com/common/oauth2/v2.0"
+OAUTH_PRESETS = {
+    "github": OAuthPreset(
+        MappingProxyType(
+            {
+                "authorize_url": "https://github.com/login/oauth/authorize",
+                "token_url": "https://github.com/login/oauth/access_token",
+                "device_url": "https://github.com/login/device/code",
+                "client_auth": "body",
+                "hosts": ["api.github.com"],
+            }
+        )
+    ),
+    "gitlab": OAuthPreset(
+        MappingProxyType(
+            {
+                "authorize_url": "https://gitlab.com/oauth/authorize",
+                "token_url": "https://gitlab.com/oauth/token",
+                "device_url": "https://gitlab.com/oauth/authorize_device",
+                "hosts": ["gitlab.com"],
+                "scopes": ["read_api"],
+            }
+        )
+    ),
+    "google": OAuthPreset(
+        MappingProxyType(
+            {
+                "authorize_url": "https://accounts.google.com/o/oauth2/v2/auth",
+                "token_url": "https://oauth2.googleapis.com/token",
+                "client_auth": "body",
+                # without these there is no refresh token
+                "authorize_parameters": ["access_type=offline", "prompt=consent"],
+                "hosts": ["www.googleapis.com", "gmail.googleapis.com"],
+            }
+        )
+    ),
+    "microsoft": OAuthPreset(
+        MappingProxyType(
+            {
+                "authorize_url": f"{_MICROSOFT}/authorize",
+                "token_url": f"{_MICROSOFT}/token",
+                "device_url": f"{_MICROSOFT}/devicecode",
+                "client_auth": "body",
+                "hosts": ["graph.microsoft.com"],
+                "scopes": ["offline_access", "User.Read"],
+            }
+        )
+    ),
 }

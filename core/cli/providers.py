@@ -3,21 +3,21 @@
 import argparse
 import getpass
 import sys
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from core.cli.acting import recorded
 from core.cli.admin import AdminClient, connect_admin
-from core.cli.config_edit import with_provider, without_provider
+from core.cli.config_edit import with_section, without_section
 from core.cli.failure import FAILED, USAGE, CommandFailed
 from core.cli.files import replace_file
 from core.cli.key_edit import known_keys, remove_key, set_key
 from core.cli.output import harmless, print_json, print_table
-from core.cli.place import configured
+from core.cli.place import config_file, configured
 from core.cli.presets import PRESETS
-from core.config import Config, default_config_path
+from core.config import Config
 
 _MAX_KEY_CHARACTERS = 8_192
 _SHOWN_MODELS = 12
@@ -28,12 +28,14 @@ def add(arguments: argparse.Namespace) -> int:
     """Add a provider to the configuration, and its key to the key file."""
     config = configured(arguments)
     settings, wants_key = _settings(arguments)
-    path, text = _config_file(arguments)
-    edited = with_provider(text, str(path), arguments.name, settings)
-    if wants_key:
-        # first the key: without a provider it is of no harm, a provider without its key fails
-        set_key(config, arguments.name, _ask_key(arguments.name))
-    replace_file(path, edited)
+    path, text = config_file(arguments)
+    edited = with_section(text, str(path), "providers", arguments.name, settings)
+    key = _ask_key(arguments.name) if wants_key else None
+    with recorded(config, "provider_set", arguments.name):
+        if key is not None:
+            # first the key: without a provider it is of no harm, a provider without its key fails
+            set_key(config, arguments.name, key)
+        replace_file(path, edited)
     if arguments.json:
         print_json({"ok": True, "name": arguments.name, "config": str(path), "key": wants_key})
         return 0
@@ -91,9 +93,11 @@ def test(arguments: argparse.Namespace) -> int:
 def remove(arguments: argparse.Namespace) -> int:
     """Take a provider out of the configuration, and its key out of the key file."""
     config = configured(arguments)
-    path, text = _config_file(arguments)
-    replace_file(path, without_provider(text, str(path), arguments.name))
-    had_key = remove_key(config, arguments.name)
+    path, text = config_file(arguments)
+    edited = without_section(text, str(path), "providers", arguments.name)
+    with recorded(config, "provider_removed", arguments.name):
+        replace_file(path, edited)
+        had_key = remove_key(config, arguments.name)
     if arguments.json:
         print_json({"ok": True, "name": arguments.name, "config": str(path), "key": had_key})
     else:
@@ -119,17 +123,6 @@ def _settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     if arguments.fallback:
         settings["fallbacks"] = arguments.fallback
     return settings, bool(preset and preset.wants_key) if arguments.key is None else arguments.key
-
-
-def _config_file(arguments: argparse.Namespace) -> tuple[Path, str]:
-    """Where the configuration lies, and its text; empty where there is none yet."""
-    path = Path(arguments.config) if arguments.config else default_config_path()
-    try:
-        return path, path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return path, ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"{path}: cannot be read: {error}") from None
 
 
 def _ask_key(name: str) -> str:

@@ -9,6 +9,7 @@ from core.cli.output import harmless, print_json
 
 _RESULT_LINES = 12
 _LINE_CHARACTERS = 200
+_APPROVAL_LINES = 200  # whoever is to allow something has to see it
 
 
 class Screen(Protocol):
@@ -29,7 +30,12 @@ class JsonScreen:
     def show(self, piece: Piece) -> None:
         """Print the piece, with only what its kind has."""
         fields = asdict(piece)
-        if not piece.kind.startswith("tool"):
+        if piece.kind.startswith("approval"):
+            del fields["ok"]
+        elif piece.kind.startswith("tool"):
+            for name in ("approval", "expires_s", "cut"):
+                del fields[name]
+        else:
             fields = {"kind": piece.kind, "text": piece.text}
         print_json(fields)
 
@@ -61,6 +67,12 @@ class TextScreen:
             self._aside(piece.text, _RESULT_LINES, "  | ")
         elif piece.kind == "tool_result":
             self._result(piece)
+        elif piece.kind == "approval_wanted":
+            # the end of what is shown is not to look like the end of what is asked
+            more = " ... (there is more: GET /v1/approvals)" if piece.cut else ""
+            self._aside(f"{piece.name} {piece.text}{more}", _APPROVAL_LINES, "? ", wide=True)
+        elif piece.kind == "approval_resolved":
+            self._aside(piece.text, 1, "  = ")
         elif piece.kind == "notice":
             self._aside(piece.text, _RESULT_LINES, "! ")
 
@@ -85,13 +97,13 @@ class TextScreen:
         if text:
             self._column = 0 if text.endswith("\n") else 1
 
-    def _aside(self, text: str, lines: int, prefix: str = "") -> None:
-        """Some lines on stderr, each cut to a width that a screen can take."""
+    def _aside(self, text: str, lines: int, prefix: str = "", wide: bool = False) -> None:
+        """Some lines on stderr, each cut to a width that a screen can take, unless they are ``wide``."""
         if self._column and not self._plain:
             self._write("\n")
         found = harmless(text).rstrip("\n").split("\n")
         for line in found[:lines]:
-            cut = line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 3] + "..."
+            cut = line if wide or len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 3] + "..."
             self._err.write(f"{prefix}{cut}\n")
         if len(found) > lines:
             self._err.write(f"{prefix}... {len(found) - lines} more lines\n")

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time
 from typing import Any, NamedTuple
@@ -111,6 +111,7 @@ class Accounts:
     ) -> None:
         self._send = send
         self._usage = config.usage
+        self._config = config
         self._chain, self._directory = opened.chain, opened.directory
         self.auditor = AuditDesk(opened.log, config.audit.lines_per_minute, ended)
         self.meter = LedgerDesk(opened.store, opened.book, self.auditor, ended)
@@ -121,6 +122,9 @@ class Accounts:
     def use(self, config: Config) -> None:
         """Use another configuration's limits and prices, from the next request on."""
         self._note("config_reloaded", config)
+        for record in changed_sections(self._config, config):
+            self.auditor.note(record)
+        self._config = config
 
         async def apply() -> None:
             try:
@@ -242,6 +246,19 @@ class Accounts:
             return AuditTold(question.id, tuple(await asyncio.to_thread(find, self._directory, wanted)))
         finally:
             self._looks -= 1
+
+
+def changed_sections(before: Config, after: Config) -> list[Record]:
+    """What a reload changed of the servers that this process talks to, whoever edited the file."""
+    found = []
+    kinds: tuple[tuple[Mapping[str, Any], Mapping[str, Any], Kind, Kind], ...] = (
+        (before.providers, after.providers, "provider_set", "provider_removed"),
+        (before.oauth, after.oauth, "oauth_set", "oauth_removed"),
+    )
+    for was, now, changed, gone in kinds:
+        found += [Record(gone, "noted", on=name) for name in sorted(was.keys() - now.keys())]
+        found += [Record(changed, "noted", on=name) for name in sorted(now) if was.get(name) != now[name]]
+    return found
 
 
 def _line(row: UsageRow) -> UsageLine:

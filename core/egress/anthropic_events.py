@@ -4,18 +4,15 @@ The shapes are https://docs.anthropic.com/en/api/messages-streaming: a message o
 started, grown by deltas and stopped; events and blocks of unknown types are skipped, as it asks for.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from core.egress.chunks import MAX_ARGUMENT_CHARACTERS, MAX_CALLS, UNNAMED, call_id, count, is_json
+from core.egress.calls import MAX_NAME, UNNAMED, Bounds, Finish, call_id, count, ending
 from core.egress.providers import Again, ProviderError, UpstreamSaid
 from jail.wire.schema import ChatEnd, ErrorCode, ToolCall, Usage
 
-_MAX_NAME = 128
-
-_Finish = Literal["stop", "tool_calls", "length", "content_filter"]
-_FINISH: dict[str, _Finish] = {
+_FINISH: dict[str, Finish] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "pause_turn": "stop",
@@ -89,7 +86,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 class _Call:
     def __init__(self, block: _Block) -> None:
         self.id = block.id or ""
-        self.name = (block.name or "")[:_MAX_NAME]
+        self.name = (block.name or "")[:MAX_NAME]
         self.whole = msgspec.json.encode(block.input).decode() if block.input else ""
         self.parts: list[str] = []
         self.characters = len(self.whole)
@@ -108,6 +105,7 @@ class MessageAssembly:
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
+        self._bounds = Bounds(provider)
         self._calls: dict[int, _Call] = {}
         self._usage = _Usage()
         self._finish: str | None = None
@@ -171,13 +169,10 @@ class MessageAssembly:
 
     def _start(self, index: int, block: _Block) -> tuple[str, str]:
         if block.type == "tool_use":
-            if len(self._calls) >= MAX_CALLS:
-                raise ProviderError(
-                    "upstream", f"{self._provider} asked for more than {MAX_CALLS} tools at once."
-                )
+            self._bounds.one_more(len(self._calls))
             call = _Call(block)
             self._calls[index] = call
-            self._check_length(call)
+            self._bounds.length(call.characters)
         return block.thinking or "", block.text or "" if block.type == "text" else ""
 
     def _grow(self, index: int, delta: _Delta) -> tuple[str, str]:
@@ -186,7 +181,7 @@ class MessageAssembly:
             if call is not None:  # else a tool of the server's own, which it runs itself
                 call.parts.append(delta.partial_json)
                 call.characters += len(delta.partial_json)
-                self._check_length(call)
+                self._bounds.length(call.characters)
             return "", ""
         return delta.thinking or "", delta.text or ""
 
@@ -196,14 +191,6 @@ class MessageAssembly:
         self._note_usage(message.usage)
         pieces = [self._start(index, block) for index, block in enumerate(message.content or ())]
         return "".join(r for r, _ in pieces), "".join(t for _, t in pieces)
-
-    def _check_length(self, call: _Call) -> None:
-        if call.characters > MAX_ARGUMENT_CHARACTERS:
-            raise ProviderError(
-                "upstream",
-                f"{self._provider} sent a tool call with more than {MAX_ARGUMENT_CHARACTERS}"
-                " characters of arguments. Ask for smaller steps.",
-            )
 
     def _note_usage(self, usage: _Usage | None) -> None:
         """Counts only grow (each event has the total so far); a field left out says nothing."""
@@ -215,23 +202,10 @@ class MessageAssembly:
 
     def end(self) -> tuple[list[ToolCall], ChatEnd]:
         """The calls and the end, once no more comes. Raises ProviderError where it was cut."""
-        if not self._began or not (self.done or self.finished):
-            raise ProviderError(
-                "upstream",
-                f"{self._provider} broke off: the answer was cut before its end. Try again.",
-                again="retry",
-            )
-        finish: _Finish = _FINISH.get(self._finish or "end_turn", "stop")
+        self._bounds.whole(self._began and (self.done or self.finished))
         taken: set[str] = set()
         calls = [
             ToolCall(call_id(call.id, taken), call.name or UNNAMED, call.arguments)
             for _, call in sorted(self._calls.items())
         ]
-        if finish in ("length", "content_filter"):
-            # a call that was cut short must not act; one that is whole JSON was not
-            calls = [call for call in calls if is_json(call.arguments)]
-        elif calls:
-            finish = "tool_calls"
-        elif finish == "tool_calls":
-            finish = "stop"
-        return calls, ChatEnd(finish, self.usage)
+        return ending(_FINISH.get(self._finish or "end_turn", "stop"), calls, self.usage)

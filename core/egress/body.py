@@ -8,7 +8,7 @@ import msgspec
 
 from core.config import ProviderSection
 from core.egress.attached import Note, Pdf, Picture, Shown, show
-from core.egress.chunks import is_json
+from core.egress.calls import is_json
 from core.egress.messages import ChatStart
 from core.egress.providers import ProviderError
 from jail.wire.schema import Message, ResponseFormat, ToolSpec

@@ -5,22 +5,13 @@ that say they are compatible send them: fields may be missing or null, ids may b
 whole call may come at once. What has another type altogether is refused.
 """
 
-import secrets
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from core.egress.calls import MAX_NAME, UNNAMED, Bounds, Finish, call_id, count, ending
 from core.egress.providers import ProviderError, UpstreamSaid
 from jail.wire.schema import ChatEnd, ToolCall, Usage
-
-MAX_CALLS = 64
-MAX_ARGUMENT_CHARACTERS = 128 << 10
-"""Of one call; even where each character takes four bytes, it fits a jail's frame (1 MiB)."""
-_MAX_ID = 128
-_MAX_NAME = 128
-_MAX_COUNT = 2**53
-UNNAMED = "unnamed_tool"
-"""Stands for a name the model left out: no tool has it, so the model is told that there is none."""
 
 
 class _Function(msgspec.Struct):
@@ -62,8 +53,7 @@ class _Chunk(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Chunk).decode
 
-_Finish = Literal["stop", "tool_calls", "length", "content_filter"]
-_FINISH: dict[str, _Finish] = {
+_FINISH: dict[str, Finish] = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "length": "length",
@@ -90,6 +80,7 @@ class Assembly:
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
+        self._bounds = Bounds(provider)
         self._calls: list[_Call] = []
         self._usage = Usage()
         self._finish: str | None = None
@@ -148,18 +139,13 @@ class Assembly:
         function = fragment.function or _Function()
         call.id = call.id or (fragment.id or "")
         if function.name and not call.name:
-            call.name = function.name[:_MAX_NAME]
+            call.name = function.name[:MAX_NAME]
         arguments = function.arguments
         if isinstance(arguments, dict):  # some servers send the object itself, whole
             arguments = msgspec.json.encode(arguments).decode()
         if arguments:
             call.characters += len(arguments)
-            if call.characters > MAX_ARGUMENT_CHARACTERS:
-                raise ProviderError(
-                    "upstream",
-                    f"{self._provider} sent a tool call with more than {MAX_ARGUMENT_CHARACTERS}"
-                    " characters of arguments. Ask for smaller steps.",
-                )
+            self._bounds.length(call.characters)
             call.arguments.append(arguments)
 
     def _call_of(self, fragment: _Fragment) -> _Call:
@@ -172,10 +158,7 @@ class Assembly:
         if found is not None and named and fragment.id and found.id not in ("", fragment.id):
             found = None  # servers that number every call 0, but name each
         if found is None:
-            if len(self._calls) >= MAX_CALLS:
-                raise ProviderError(
-                    "upstream", f"{self._provider} asked for more than {MAX_CALLS} tools at once."
-                )
+            self._bounds.one_more(len(self._calls))
             found = _Call(fragment.index)
             self._calls.append(found)
         return found
@@ -186,50 +169,15 @@ class Assembly:
 
     def end(self) -> tuple[list[ToolCall], ChatEnd]:
         """The calls and the end, once no more comes. Raises ProviderError where it was cut."""
-        if not self._anything or not (self.done or self.finished):
-            raise ProviderError(
-                "upstream",
-                f"{self._provider} broke off: the answer was cut before its end. Try again.",
-                again="retry",
-            )
+        self._bounds.whole(self._anything and (self.done or self.finished))
         if self._finish == "error":
             raise ProviderError(
                 "upstream", f"{self._provider} failed in mid-answer. Try again.", again="retry"
             )
-        finish: _Finish = _FINISH.get(self._finish or "stop", "stop")
         taken: set[str] = set()
         calls = [self._whole(call, taken) for call in self._calls]
-        if finish in ("length", "content_filter"):
-            # a call that was cut short must not act; one that is whole JSON was not
-            calls = [call for call in calls if is_json(call.arguments)]
-        elif calls:
-            finish = "tool_calls"
-        elif finish == "tool_calls":
-            finish = "stop"
-        return calls, ChatEnd(finish, self._usage)
+        return ending(_FINISH.get(self._finish or "stop", "stop"), calls, self._usage)
 
     @staticmethod
     def _whole(call: _Call, taken: set[str]) -> ToolCall:
         return ToolCall(call_id(call.id, taken), call.name or UNNAMED, "".join(call.arguments) or "{}")
-
-
-def call_id(given: str, taken: set[str]) -> str:
-    """A call's id: the upstream's, or a new one where it is missing, too long or taken; then taken."""
-    if not given or len(given) > _MAX_ID or given in taken:
-        given = f"call_{secrets.token_hex(8)}"
-    taken.add(given)
-    return given
-
-
-def count(value: int | None) -> int:
-    """A number of tokens as the wire takes it."""
-    return min(max(value or 0, 0), _MAX_COUNT)
-
-
-def is_json(text: str) -> bool:
-    """Whether a text is whole JSON."""
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return False
-    return True

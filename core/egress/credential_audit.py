@@ -1,10 +1,11 @@
-"""What the audit log says of questions to the vault about credentials and keys; never a value."""
+"""What the audit log says of questions to the vault about credentials, keys and rules; never a value."""
 
 from typing import Any
 
 from core.audit.records import Record
 from core.egress.credential_messages import DeleteCredential, RotateKey, SetCredential
 from core.egress.messages import Refused
+from core.egress.rule_messages import AddEgressRule, EgressRuleAdded, RemoveEgressRule
 
 
 def record_of(question: Any, answer: Any) -> Record | None:
@@ -19,4 +20,10 @@ def record_of(question: Any, answer: Any) -> Record | None:
             return Record("credential_deleted", "done", user=question.owner, on=question.name)
         case RotateKey():
             return Record("key_rotated", "refused" if refused else "done")
+        case AddEgressRule(_, user, rule) if isinstance(answer, EgressRuleAdded) and answer.new:
+            port = f":{rule.port}" if rule.port else ""
+            detail = f"{rule.origin} {','.join(rule.methods)} {rule.scheme}://{rule.host}{port}{rule.path}"
+            return Record("egress_rule_added", "done", user=user, on=answer.rule_id, detail=detail)
+        case RemoveEgressRule(_, user, rule_id) if not refused:
+            return Record("egress_rule_removed", "done", user=user, on=rule_id)
     return None

@@ -51,6 +51,17 @@ class RotateKey(LinkMessage, frozen=True):
     """Make a new master key and wrap everything anew under it. Answer: KeyRotated or Refused."""
 
 
+class GrantInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a grant: who gave it; when its access token ends (Unix seconds, 0: not said); whether it is
+    lost, so that its owner has to connect again; and whether it can be renewed.
+    """
+
+    provider: str
+    expires_s: int
+    lost: bool
+    renewable: bool
+
+
 class CredentialInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A credential as lists show it: never its value. Times are Unix seconds."""
 
@@ -59,6 +70,7 @@ class CredentialInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     created_s: int
     used_s: int | None
+    grant: GrantInfo | None = None
 
 
 class CredentialKept(LinkMessage, frozen=True):

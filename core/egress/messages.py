@@ -10,8 +10,11 @@ import msgspec
 
 from core.egress.account_messages import AccountAnswer, AccountQuestion
 from core.egress.credential_messages import CredentialAnswer, CredentialQuestion
+from core.egress.fetch_messages import FetchAnswer, FetchQuestion
 from core.egress.message_base import LinkMessage as _Message
 from core.egress.message_base import SecretLinkMessage as _Secretive
+from core.egress.oauth_messages import OAuthAnswer, OAuthQuestion
+from core.egress.rule_messages import RuleAnswer, RuleQuestion
 from core.ledger.metering import Dimension, Level
 from jail.wire.schema import ChatCall, ChatDelta, ChatEnd, Failure, Message, Sampling, ToolSpec
 
@@ -136,7 +139,8 @@ ToEgress = (
     | NewAdminToken | ListAdminTokens | VerifyAdminToken
     | AccountQuestion
     | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
-    | CredentialQuestion
+    | CredentialQuestion | FetchQuestion | RuleQuestion
+    | OAuthQuestion
 )  # fmt: skip
 
 
@@ -254,5 +258,5 @@ class ChatFailed(_Message, frozen=True):
 FromEgress = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
     | ProvidersListed | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
-    | AccountAnswer | CredentialAnswer
+    | AccountAnswer | CredentialAnswer | FetchAnswer | RuleAnswer | OAuthAnswer
 )  # fmt: skip

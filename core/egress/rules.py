@@ -41,6 +41,7 @@ _PATH = ("path", "file", "name", "directory")
 _TEXT = ("content", "text", "contents")
 _COMMAND = ("command", "cmd")
 _CODE = ("code", "source")
+_URL = ("url",)
 _PATTERN = ("pattern", "query", "regex")
 
 
@@ -206,9 +207,11 @@ def _recall(earlier: Sequence[Message]) -> Step:
 
 
 def _fetch(url: str) -> Step:
-    return _say(
-        f"I cannot fetch {url[:200]}: nothing on this server opens web pages yet, and your jail has"
-        " no network of its own. I am sorry."
+    return Step(
+        "http_fetch",
+        ((_URL, _bare(url)),),
+        f"I ask for {url[:200]}.",
+        lambda result: f"I asked the server to fetch it, and this came back:\n{result}",
     )
 
 

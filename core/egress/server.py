@@ -17,6 +17,8 @@ from core.config import Config
 from core.egress.account_messages import AccountQuestion
 from core.egress.accounts import Accounts, OpenAccounts
 from core.egress.credential_audit import record_of
+from core.egress.fetch_messages import FetchQuestion
+from core.egress.fetches import Fetches
 from core.egress.keyfile import read_provider_keys
 from core.egress.link import Link
 from core.egress.messages import (
@@ -34,9 +36,14 @@ from core.egress.messages import (
     RemoveUser,
     TryProvider,
 )
+from core.egress.oauth_messages import OAuthQuestion
+from core.egress.outside import Outside, SentValues
+from core.egress.own_rules import OwnRules
+from core.egress.policy import Policy
 from core.egress.process import read_config
 from core.egress.provider_keys import ProviderKeys
 from core.egress.registry import Registry, make_providers
+from core.egress.resolving import Resolver
 from core.egress.secret import Secret, Striker
 from core.egress.streams import StreamLimits, Streams
 from core.egress.trial import try_provider
@@ -44,6 +51,7 @@ from core.egress.vault_access import VaultAccess
 from core.errors import ConfigError, LinkError
 from core.ledger.metering import LedgerUnavailable, Met
 from core.log import set_level
+from core.oauth.desk import OAuthDesk
 from core.vault.actor import Ask, VaultActor
 from core.vault.vault import Answer, Vault
 
@@ -75,6 +83,7 @@ class Egress:
         self.link = Link(self._received, self._opened)
         self.accounts_ended = self._loop.create_future()
         self._accounts = Accounts(opened, config, self.link.send, self._on_accounts_ended)
+        self._oauth = OAuthDesk(self._access, self._accounts.auditor, config, self.link.send)
         self._registry = self._make_providers(config, keys, striker)
         self._keyed = frozenset(keys)
         self._config = config
@@ -83,6 +92,9 @@ class Egress:
         self._closing: set[asyncio.Task[None]] = set()
         self._removals: set[asyncio.Task[None]] = set()
         self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
+        self._sent, self._resolver = SentValues(), Resolver()
+        self._own_rules = OwnRules(self._vault)
+        self._fetches = Fetches(self._outside(config), self.link.send)
         self._questions = 0
 
     async def serve(self, core: socket.socket) -> LinkError | None:
@@ -141,7 +153,16 @@ class Egress:
             self._streams.use(self._registry.chat, self._striker, _limits(config))
         self._config = config
         self._accounts.use(config)
+        self._fetches.use(self._outside(config))
+        self._oauth.use(config)
         _log.info("config_used")
+
+    def _outside(self, config: Config) -> Outside:
+        accounts = self._accounts
+        return Outside(
+            config.egress, Policy(config.egress), self._oauth.credentials.open, self._own_rules.of,
+            self._resolver.resolve, accounts.meter, accounts.auditor, self._limit_met, self._sent,
+        )  # fmt: skip
 
     async def state(self) -> dict[str, Any]:
         """What an operator reads beside the stacks."""
@@ -153,6 +174,7 @@ class Egress:
 
     async def _close(self) -> None:
         await self._streams.close()
+        await self._fetches.close()
         tasks = self._trials | self._removals
         for task in tasks:
             task.cancel()
@@ -164,6 +186,7 @@ class Egress:
             await asyncio.wait(self._closing, timeout=_TRIAL_STOP_S)
         for provider in self._registry.chat.values():
             await provider.close()
+        await self._oauth.close()
         await self._accounts.close()
         self._vault.stop(block=False)
         await asyncio.wait((self.vault_ended,), timeout=_VAULT_STOP_S)
@@ -184,10 +207,14 @@ class Egress:
             self._try(message)
         elif isinstance(message, ListProviders):
             self.link.send(ProvidersListed(message.id, self._states()))
+        elif isinstance(message, FetchQuestion):
+            self._fetches.take(message)
         elif isinstance(message, Ping):
             self.link.send(Ok(message.id))
         elif isinstance(message, AccountQuestion):
             self._accounts.take(message)
+        elif isinstance(message, OAuthQuestion):
+            self._oauth.take(message)
         elif isinstance(message, RemoveUser):
             self._remove_user(message)
         else:
@@ -202,6 +229,8 @@ class Egress:
             except LedgerUnavailable as error:
                 self.link.send(Refused(question.id, str(error)))
             else:
+                self._oauth.forget(question.user)
+                self._sent.forget(question.user)
                 self._ask_vault(question)
 
         task = self._loop.create_task(run())
@@ -257,6 +286,7 @@ class Egress:
 
     def _opened(self, is_open: bool) -> None:
         self._streams.set_open(is_open)
+        self._fetches.set_open(is_open)
 
     def _on_vault_ended(self) -> None:
         """On the vault's thread; harmless when it is we who stopped it."""

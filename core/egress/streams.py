@@ -1,7 +1,6 @@
 """All running chats: who may start one, and how each ends."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from core.egress.messages import (
     ChatStart,
 )
 from core.egress.providers import Provider, ProviderError
+from core.egress.running import Running, crash_site
 from core.egress.secret import Striker
 from core.egress.stream import Stream
 from core.errors import LinkError
@@ -28,7 +28,6 @@ from jail.wire.schema import ChatEnd, Failure
 MAX_STREAM_S = 86_400.0
 """No chat outlives the longest turn there may be (jail.wire.schema.Limits.wall_s)."""
 _RETRY_AFTER_S = 2
-_CLOSE_S = 2.0
 _log = structlog.get_logger(__name__)
 
 
@@ -37,11 +36,6 @@ class StreamLimits(NamedTuple):
 
     total: int
     per_user: int
-
-
-class _Running(NamedTuple):
-    stream: Stream
-    task: asyncio.Task[None]
 
 
 class Streams:
@@ -66,13 +60,10 @@ class Streams:
         self._striker = striker
         self._limits = limits
         self._attached = Attached()
-        self._running: dict[int, _Running] = {}
-        self._ending: set[asyncio.Task[None]] = set()  # cancelled, and not gone yet
-        self._per_user: Counter[str] = Counter()
-        self._open = True
+        self._running: Running[Stream] = Running()
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._ending)
+        return len(self._running)
 
     def file(self, piece: ChatFile) -> None:
         """Hold a piece of a file for a chat that is about to start, or fail that chat."""
@@ -90,55 +81,39 @@ class Streams:
             return
         ask = msgspec.structs.replace(ask, files=self._attached.files(ask.id))
         stream = Stream(ask, self._send, self._striker)
-        stream.set_open(self._open)
-        self._per_user[ask.user] += 1
-        task = asyncio.get_running_loop().create_task(self._run(stream))
-        self._running[ask.id] = _Running(stream, task)
-        task.add_done_callback(lambda done: self._gone(ask, done))
+        task = self._running.begin(ask.id, ask.user, stream, self._run(stream))
+        task.add_done_callback(lambda _: self._attached.drop(ask.id))
 
     def use(
         self, providers: Mapping[str, Provider], striker: Striker, limits: StreamLimits
     ) -> set["asyncio.Task[None]"]:
         """Start chats with these from now on; returns those that still run with what was there before."""
         self._providers, self._striker, self._limits = providers, striker, limits
-        return {*(running.task for running in self._running.values()), *self._ending}
+        return self._running.tasks()
 
     def describe(self) -> list[dict[str, object]]:
         """Whose chats run, and with which provider, for a dump of states."""
         return [
-            {"id": id_, "user": running.stream.ask.user, "provider": running.stream.ask.provider}
-            for id_, running in self._running.items()
+            {"id": id_, "user": stream.ask.user, "provider": stream.ask.provider}
+            for id_, stream in self._running.streams()
         ]
 
     def credit(self, message: ChatCredit) -> None:
         """More items may come; nothing happens where the chat has ended."""
-        running = self._running.get(message.id)
-        if running is not None and message.count > 0:
-            running.stream.grant(message.count)
+        self._running.credit(message.id, message.count)
 
     def cancel(self, message: ChatCancel) -> None:
         """Stop a chat at once; nothing more is sent for it."""
-        if message.id not in self._running:
+        if self._running.cancel(message.id) is None:
             self._attached.drop(message.id)
-        running = self._running.pop(message.id, None)
-        if running is not None:
-            self._ending.add(running.task)
-            running.task.cancel()
 
     def set_open(self, is_open: bool) -> None:
         """Whether the link takes anything at present; until it does, deltas merge."""
-        self._open = is_open
-        for running in list(self._running.values()):
-            running.stream.set_open(is_open)
+        self._running.set_open(is_open)
 
     async def close(self) -> None:
         """Stop all chats, without a word to core."""
-        tasks = [*(running.task for running in self._running.values()), *self._ending]
-        self._running.clear()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CLOSE_S)
+        await self._running.close()
 
     def _refusal(self, ask: ChatStart) -> Failure | None:
         if ask.provider not in self._providers:
@@ -147,21 +122,11 @@ class Streams:
                 f"no provider {ask.provider[:96]!r} is configured; have the operator add a section"
                 f" [providers.{ask.provider[:96]}], or choose another in the agent's file",
             )
-        if len(self) >= self._limits.total:
+        if len(self._running) >= self._limits.total:
             return Failure("overloaded", "too many chats run on this server", _RETRY_AFTER_S)
-        if self._per_user[ask.user] >= self._limits.per_user:
+        if self._running.of(ask.user) >= self._limits.per_user:
             return Failure("overloaded", "too many of your chats run at once", _RETRY_AFTER_S)
         return None
-
-    def _gone(self, ask: ChatStart, task: asyncio.Task[None]) -> None:
-        self._ending.discard(task)
-        self._attached.drop(ask.id)
-        running = self._running.get(ask.id)
-        if running is not None and running.task is task:
-            del self._running[ask.id]
-        self._per_user[ask.user] -= 1
-        if not self._per_user[ask.user]:
-            del self._per_user[ask.user]
 
     async def _run(self, stream: Stream) -> None:
         ask, started_s = stream.ask, monotonic()
@@ -170,7 +135,7 @@ class Streams:
             await stream.drain()  # what came before a failure is core's too
         except ProviderError as error:
             outcome = error.failure
-        self._running.pop(ask.id, None)  # from here on neither credit nor cancel has a meaning
+        self._running.over(ask.id)
         took_s = round(monotonic() - started_s, 3)
         log = _log.bind(user=ask.user, provider=ask.provider, took_s=took_s)
         if isinstance(outcome, Failure):
@@ -191,14 +156,5 @@ class Streams:
             return Failure("timeout", f"the chat took longer than {MAX_STREAM_S:g} s")
         except Exception as error:  # noqa: BLE001 - a bug in one chat must not end the others
             # its words and values could be a key's or a message's; where it happened is enough
-            _log.error("chat_crashed", error=type(error).__name__, where=_where(error))
+            _log.error("chat_crashed", error=type(error).__name__, where=crash_site(error))
             return Failure("internal", "the egress process has a bug; its log says where")
-
-
-def _where(error: BaseException) -> list[str]:
-    frames = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        frames.append(f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}")
-        traceback = traceback.tb_next
-    return frames[-8:]

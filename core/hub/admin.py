@@ -11,8 +11,8 @@ from aiohttp import web
 
 from core.egress.messages import TokenInfo
 from core.errors import CoreError
-from core.hub.chat import read_body
-from core.hub.errors import HubError, invalid
+from core.hub.bodies import as_expected, as_json, read_body
+from core.hub.errors import HubError
 from core.hub.insight import Insight
 from core.users import User
 
@@ -162,86 +162,86 @@ class AdminApi:
         ]
 
     async def _health(self, _: web.Request) -> web.Response:
-        return _json(await self._see.health())
+        return as_json(await self._see.health())
 
     async def _pool(self, _: web.Request) -> web.Response:
-        return _json(await self._see.pool())
+        return as_json(await self._see.pool())
 
     async def _drain(self, _: web.Request) -> web.Response:
         await self._do.drain_pool(True)
-        return _json({"draining": True})
+        return as_json({"draining": True})
 
     async def _open(self, _: web.Request) -> web.Response:
         await self._do.drain_pool(False)
-        return _json({"draining": False})
+        return as_json({"draining": False})
 
     async def _evict(self, request: web.Request) -> web.Response:
         await self._do.evict_jail(request.match_info["name"])
-        return _json({"evicted": request.match_info["name"]})
+        return as_json({"evicted": request.match_info["name"]})
 
     async def _kill(self, request: web.Request) -> web.Response:
         await self._do.kill_jail(request.match_info["name"])
-        return _json({"killed": request.match_info["name"]})
+        return as_json({"killed": request.match_info["name"]})
 
     async def _release(self, request: web.Request) -> web.Response:
         await self._do.release_jail(request.match_info["name"])
-        return _json({"released": request.match_info["name"]})
+        return as_json({"released": request.match_info["name"]})
 
     async def _config(self, _: web.Request) -> web.Response:
-        return _json(await self._see.configuration())
+        return as_json(await self._see.configuration())
 
     async def _sizes_of(self, request: web.Request) -> web.Response:
-        return _json(await self._see.sizes_of(request.match_info["name"]))
+        return as_json(await self._see.sizes_of(request.match_info["name"]))
 
     async def _sizes(self, _: web.Request) -> web.Response:
-        return _json({"users": await self._see.sizes()})
+        return as_json({"users": await self._see.sizes()})
 
     async def _list_providers(self, _: web.Request) -> web.Response:
-        return _json({"providers": await self._see.providers()})
+        return as_json({"providers": await self._see.providers()})
 
     async def _list_admin_tokens(self, _: web.Request) -> web.Response:
-        return _json({"tokens": await self._do.list_admin_tokens()})
+        return as_json({"tokens": await self._do.list_admin_tokens()})
 
     async def _new_admin_token(self, request: web.Request) -> web.Response:
         body = await _parse(request, _NewToken)
-        return _json(await self._do.new_admin_token(body.label), 201)
+        return as_json(await self._do.new_admin_token(body.label), 201)
 
     async def _status(self, _: web.Request) -> web.Response:
-        return _json(await self._do.status())
+        return as_json(await self._do.status())
 
     async def _list_users(self, _: web.Request) -> web.Response:
-        return _json({"users": [user._asdict() for user in await self._do.list_users()]})
+        return as_json({"users": [user._asdict() for user in await self._do.list_users()]})
 
     async def _add_user(self, request: web.Request) -> web.Response:
         body = await _parse(request, _NewUser)
-        return _json((await self._do.add_user(body.name))._asdict(), 201)
+        return as_json((await self._do.add_user(body.name))._asdict(), 201)
 
     async def _delete_user(self, request: web.Request) -> web.Response:
         await self._do.delete_user(request.match_info["name"])
-        return _json({"deleted": request.match_info["name"]})
+        return as_json({"deleted": request.match_info["name"]})
 
     async def _disable(self, request: web.Request) -> web.Response:
         await self._do.set_user_disabled(request.match_info["name"], True)
-        return _json({"disabled": request.match_info["name"]})
+        return as_json({"disabled": request.match_info["name"]})
 
     async def _enable(self, request: web.Request) -> web.Response:
         await self._do.set_user_disabled(request.match_info["name"], False)
-        return _json({"enabled": request.match_info["name"]})
+        return as_json({"enabled": request.match_info["name"]})
 
     async def _list_tokens(self, request: web.Request) -> web.Response:
-        return _json({"tokens": await self._do.list_tokens(request.match_info.get("name"))})
+        return as_json({"tokens": await self._do.list_tokens(request.match_info.get("name"))})
 
     async def _new_token(self, request: web.Request) -> web.Response:
         body = await _parse(request, _NewToken)
-        return _json(await self._do.new_token(request.match_info["name"], body.label), 201)
+        return as_json(await self._do.new_token(request.match_info["name"], body.label), 201)
 
     async def _revoke_token(self, request: web.Request) -> web.Response:
         await self._do.revoke_token(request.match_info["token_id"])
-        return _json({"revoked": request.match_info["token_id"]})
+        return as_json({"revoked": request.match_info["token_id"]})
 
     async def _test_provider(self, request: web.Request) -> web.Response:
         body = await _parse(request, _Test)
-        return _json(await self._do.test_provider(request.match_info["name"], body.model))
+        return as_json(await self._do.test_provider(request.match_info["name"], body.model))
 
 
 def from_administration(error: AdministrationError) -> HubError:
@@ -250,11 +250,4 @@ def from_administration(error: AdministrationError) -> HubError:
 
 
 async def _parse(request: web.Request, kind: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(await read_body(request, None) or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
-
-
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+    return as_expected(await read_body(request, None) or b"{}", kind)

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from core.hub.agent_files import AgentFiles, NotReady
 from core.hub.agents import AgentEntry, AgentFile, AgentFileError, Agents, NoSuchAgent
-from core.hub.chat import read_body
+from core.hub.bodies import as_json, read_body
 from core.hub.errors import HubError, invalid
 from core.hub.tokens import Verifier, authenticate
 
@@ -38,13 +38,13 @@ class AgentApi:
         with _explained():
             entries = await asyncio.to_thread(self._agents.list, handle.user)
             rows = await asyncio.to_thread(lambda: [self._row(handle.user, entry) for entry in entries])
-        return _json({"object": "list", "data": rows})
+        return as_json({"object": "list", "data": rows})
 
     async def show(self, request: web.Request) -> web.Response:
         """GET /v1/agents/NAME: the agent as turns use it, and what its file says of it."""
         handle = await authenticate(request, self._verifier)
         with _explained():
-            return _json(await asyncio.to_thread(self._object, handle.user, request.match_info["name"]))
+            return as_json(await asyncio.to_thread(self._object, handle.user, request.match_info["name"]))
 
     async def put(self, request: web.Request) -> web.Response:
         """PUT /v1/agents/NAME: the whole file as JSON; what it leaves out is as configured."""
@@ -53,7 +53,7 @@ class AgentApi:
         with _explained():
             new = await asyncio.to_thread(self._files.put, handle.user, name, body)
             shown = await asyncio.to_thread(self._object, handle.user, name)
-        return _json(shown, 201 if new else 200)
+        return as_json(shown, 201 if new else 200)
 
     async def delete(self, request: web.Request) -> web.Response:
         """DELETE /v1/agents/NAME: its file; `assistant` goes on as configured."""
@@ -61,7 +61,7 @@ class AgentApi:
         name = request.match_info["name"]
         with _explained():
             await asyncio.to_thread(self._files.delete, handle.user, name)
-        return _json({"object": "agent", "name": name, "deleted": True})
+        return as_json({"object": "agent", "name": name, "deleted": True})
 
     def _row(self, user: str, entry: AgentEntry) -> dict[str, object]:
         try:
@@ -91,7 +91,3 @@ def _explained() -> Iterator[None]:
         raise HubError(503, str(error), "unavailable", retry_after_s=5) from None
     except AgentFileError as error:
         raise invalid(str(error), "invalid_agent") from None
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

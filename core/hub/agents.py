@@ -50,6 +50,7 @@ class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: Name | msgspec.UnsetType = msgspec.UNSET
     model: Annotated[str, Meta(max_length=128)] | msgspec.UnsetType = msgspec.UNSET
     tools: Annotated[tuple[Name, ...], Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+    ask: Annotated[tuple[Name, ...], Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
     limits: dict[str, Any] = {}
 
 
@@ -110,13 +111,20 @@ class Agents:
         """The agent that a file makes. AgentFileError."""
         base = self._defaults
         limits = {**msgspec.structs.asdict(base.limits), **file.limits}
+        tools = base.tools if file.tools is msgspec.UNSET else file.tools
+        by_default = tuple(tool for tool in base.ask if tool in tools)
+        ask = by_default if file.ask is msgspec.UNSET else file.ask
+        for tool in ask:
+            if tool not in tools:  # a name spelled wrong would ask for nothing
+                raise AgentFileError(f"agents/{name}.toml: ask: {tool!r} is none of this agent's tools")
         try:
             agent = Agent(
                 name=name,
                 prompt=base.prompt if file.prompt is msgspec.UNSET else file.prompt,
                 provider=base.provider if file.provider is msgspec.UNSET else file.provider,
                 model=base.model if file.model is msgspec.UNSET else file.model,
-                tools=base.tools if file.tools is msgspec.UNSET else file.tools,
+                tools=tools,
+                ask=ask,
                 limits=_capped(msgspec.convert(limits, Limits), base.limits),
             )
         except msgspec.ValidationError as error:

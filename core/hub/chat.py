@@ -1,22 +1,19 @@
 """POST /v1/chat/completions: a client's request becomes a turn, the turn's log becomes its answer."""
 
-import asyncio
 import time
 
 from aiohttp import web
 
 from core.hub.answer import Answer
+from core.hub.bodies import read_body
 from core.hub.delivery import Delivery, Wanted
-from core.hub.errors import HubError, invalid
+from core.hub.errors import invalid
 from core.hub.intake import Intake
 from core.hub.request import history, last_user_message, parse_chat
-from core.hub.tokens import Verifier, authenticate, invalid_token
+from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import SESSION_HEADER
-from core.vault.handle import UserHandle
 
 EVENTS_HEADER = "X-Certosa-Events"
-
-_READ_TIMEOUT_S = 60.0
 
 
 class Chat:
@@ -53,30 +50,6 @@ class Chat:
             labels=chat.labels,
         )
         return await self._delivery.deliver(request, wanted)
-
-
-async def read_body(request: web.Request, handle: UserHandle | None) -> bytes:
-    """A request's body, bounded by the application's limit and in time; HubError otherwise.
-
-    Args:
-        handle: of who was let in, None for the operator. The body may have taken a minute: HubError 401
-            for a user who was ended meanwhile, since what follows goes by a name that may be another's.
-    """
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise HubError(415, "send the body uncompressed", "unsupported_encoding")
-    data = bytearray()
-    try:
-        async with asyncio.timeout(_READ_TIMEOUT_S):
-            # request.read() would keep the body for as long as the answer takes
-            while piece := await request.content.readany():
-                data += piece
-                if len(data) > request.client_max_size:
-                    raise web.HTTPRequestEntityTooLarge(request.client_max_size, len(data))
-    except TimeoutError:
-        raise HubError(408, "the body did not come in time", "request_timeout") from None
-    if handle is not None and not handle.standing.is_good():
-        raise invalid_token()
-    return bytes(data)
 
 
 def one_header(request: web.Request, name: str) -> str | None:

@@ -3,15 +3,19 @@
 Its own would quote the line that was wrong, which may hold a token, and name the library's version.
 """
 
+import asyncio
 import secrets
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from core.hub.errors import HubError
-from core.hub.middleware import HEADERS
+from core.hub.headers import HEADERS
+from core.hub.places import Place
 
 _MESSAGES = {
     HTTPStatus.INTERNAL_SERVER_ERROR: ("the server failed; it was logged", "internal"),
@@ -23,7 +27,19 @@ _MALFORMED = ("this is no HTTP request, or one with too long a line or too many 
 class Connection(RequestHandler):
     """Answers what is malformed as all errors are answered, and with nothing of what came."""
 
-    __slots__ = ()
+    __slots__ = ("_gone", "place")
+
+    def __init__(
+        self, server: web.Server, place: Place, gone: Callable[[Place], None], **options: Any
+    ) -> None:
+        """Args: place, the connection's, and ``gone``, called with it at the connection's end."""
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self.place, self._gone = place, gone
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Give the place back."""
+        self._gone(self.place)
+        super().connection_lost(exc)
 
     def handle_error(
         self,

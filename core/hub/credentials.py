@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from core.egress.credential_messages import CredentialInfo, KeyRotated
-from core.hub.chat import read_body
+from core.hub.bodies import as_expected, as_json, read_body
 from core.hub.errors import invalid
 from core.vault.handle import UserHandle
 from core.vault.terms import CredentialTerms
@@ -84,36 +84,36 @@ class CredentialApi:
         """Every credential of the owner's, never its value."""
         owner = await self._owner(request)
         rows = [_row(one) for one in await self._keeper.list(_name(owner))]
-        return _json({"object": "list", "data": rows})
+        return as_json({"object": "list", "data": rows})
 
     async def put(self, request: web.Request) -> web.Response:
         """Keep a credential: its terms, and ``value`` or ``sealed`` (base64)."""
         owner = await self._owner(request)
         name, raw = request.match_info["name"], await read_body(request, owner)
+        body = as_expected(raw, CredentialBody)
         try:
-            body = msgspec.json.decode(raw, type=CredentialBody)
             sealed = base64.b64decode(body.sealed, validate=True)
-        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
-            # ValueError: of base64, for what is none and for what is no ASCII either
-            # names of fields and types, never a value
+        except ValueError as error:  # for what is none, and for what is no ASCII either
             raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
         if bool(body.value) == bool(body.sealed):
             raise invalid("send either `value` or `sealed`", "invalid_request", "value")
         fields = {field: getattr(body, field) for field in CredentialTerms.__struct_fields__}
         terms = CredentialTerms(**fields)
         version = await self._keeper.set(_name(owner), name, terms, NewValue(body.value, sealed))
-        return _json({"object": "credential", "name": name, "version": version}, 201 if version == 1 else 200)
+        return as_json(
+            {"object": "credential", "name": name, "version": version}, 201 if version == 1 else 200
+        )
 
     async def delete(self, request: web.Request) -> web.Response:
         """Forget a credential."""
         owner, name = await self._owner(request), request.match_info["name"]
         await self._keeper.delete(_name(owner), name)
-        return _json({"object": "credential", "name": name, "deleted": True})
+        return as_json({"object": "credential", "name": name, "deleted": True})
 
     async def key(self, request: web.Request) -> web.Response:
         """What values may be sealed to, so that only the egress process reads them."""
         await self._owner(request)
-        return _json({"key": base64.b64encode(await self._keeper.box_key()).decode()})
+        return as_json({"key": base64.b64encode(await self._keeper.box_key()).decode()})
 
 
 class KeyApi:
@@ -129,7 +129,7 @@ class KeyApi:
     async def rotate(self, _: web.Request) -> web.Response:
         """Change the master key, and wrap everything anew."""
         done = await self._keeper.rotate()
-        return _json({"users": done.users, "credentials": done.credentials})
+        return as_json({"users": done.users, "credentials": done.credentials})
 
 
 async def the_operator(_: web.Request) -> None:
@@ -142,11 +142,8 @@ def _name(owner: UserHandle | None) -> str:
 
 def _row(one: CredentialInfo) -> dict[str, object]:
     terms = {field: getattr(one.terms, field) for field in CredentialTerms.__struct_fields__}
+    grant = msgspec.to_builtins(one.grant) if one.grant else None
     return {
         "object": "credential", "name": one.name, **terms, "version": one.version,
-        "created_s": one.created_s, "used_s": one.used_s,
+        "created_s": one.created_s, "used_s": one.used_s, "grant": grant,
     }  # fmt: skip
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

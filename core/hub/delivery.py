@@ -81,6 +81,7 @@ class Delivery:
     """Used on the hub's loop.
 
     Args:
+        held_s: how long a turn may wait for its user's answers, beside its own time (in seconds).
         stall_s: how long a write to a client may wait (in seconds).
         keep_alive_s: a stream that is silent so long gets a sign of life (in seconds).
     """
@@ -91,6 +92,7 @@ class Delivery:
         starter: Starter,
         metrics: Metrics,
         library: Library,
+        held_s: float,
         stall_s: float = STALL_S,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
@@ -98,6 +100,7 @@ class Delivery:
         self._starter = starter
         self._metrics = metrics
         self._library = library
+        self._held_s = held_s
         self._stall_s = stall_s
         self._keep_alive_s = keep_alive_s
 
@@ -208,7 +211,7 @@ class Delivery:
         return response
 
     def _check_backstop(self, agent: Agent, asked_s: float) -> None:
-        if time.monotonic() - asked_s > agent.limits.wall_s + _BACKSTOP_S:
+        if time.monotonic() - asked_s > agent.limits.wall_s + self._held_s + _BACKSTOP_S:
             raise HubError(504, "the turn did not end at its time limit", "timeout")
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import msgspec
 from aiohttp import web
 
+from core.hub.bodies import as_json
 from core.hub.errors import HubError, invalid
 from core.hub.jail_call import JailCall, JailCalls, JailFailure, ask_jail
 from core.hub.paths import disposition, encoded, join, query_path, shown
@@ -53,7 +54,7 @@ class Files:
             info = await self._stat(handle, path)
             if info.kind == "directory":
                 return await self._list(request, handle, path)
-        return _json(_object(path, info))
+        return as_json(_object(path, info))
 
     async def download(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/files/content: a file, or with Range one part of it."""
@@ -87,7 +88,7 @@ class Files:
                     await upload.add(data)
                 await upload.finish()
             info = await self._stat(handle, path)
-        return _json(_object(path, info), 201 if new else 200)
+        return as_json(_object(path, info), 201 if new else 200)
 
     async def delete(self, request: web.Request) -> web.Response:
         """DELETE /v1/files: a file, or with ``recursive=true`` a directory and all in it."""
@@ -98,7 +99,7 @@ class Files:
             raise invalid("`recursive` is true or false", "invalid_value", "recursive")
         with self._counted(handle):
             await ask_jail(self._calls, handle, FileDelete(path, value in ("true", "1")), _ASK_S)
-        return _json({"object": "file", "path": shown(path), "deleted": True})
+        return as_json({"object": "file", "path": shown(path), "deleted": True})
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -259,7 +260,3 @@ def _object(path: str, info: FileInfo) -> dict[str, object]:
         "size_bytes": info.size_bytes,
         "modified_s": info.modified_s,
     }
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

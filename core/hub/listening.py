@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import structlog
 from aiohttp import web
 
 from core.hub.connection import Connection
+from core.hub.places import Place, Places
 from core.hub.tls import HANDSHAKE_S, Tls
 
 _BATCH = 64  # accepted before others get their turn
@@ -24,7 +26,8 @@ class Door:
     Args:
         runner: set up; serves and ends what was let in.
         name: for the log.
-        most: connections at once, those in their TLS handshake too; more are closed at once.
+        most: connections at once, those in their TLS handshake too; for more, idle ones make room, or
+            they are closed at once.
         tls: None for plain HTTP.
         options: of each connection (aiohttp's RequestHandler).
     """
@@ -34,6 +37,7 @@ class Door:
     ) -> None:
         self._options = options
         self._runner, self._name, self._most, self._tls = runner, name, most, tls
+        self._places = Places(most)
         self._full = False
         self._sockets: list[socket.socket] = []
         self._entering: set[asyncio.Task[None]] = set()
@@ -57,7 +61,7 @@ class Door:
     def _accept(self, sock: socket.socket) -> None:
         for _ in range(_BATCH):
             try:
-                connection, _ = sock.accept()
+                connection, peer = sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -66,46 +70,65 @@ class Door:
                 self._loop.remove_reader(sock.fileno())
                 self._loop.call_later(_PAUSE_S, self._resume, sock)
                 return
-            if self._has_room():
+            place = Place(peer[0] if isinstance(peer, tuple) else "", self._loop.time(), connection.close)
+            self._say_whether_full()
+            if self._places.take(place):
                 connection.setblocking(False)
-                task = self._loop.create_task(self._let_in(connection))
+                task = self._loop.create_task(self._let_in(connection, place))
+                place.end = partial(_cancel, task)
                 self._entering.add(task)
-                task.add_done_callback(self._entering.discard)
+                task.add_done_callback(partial(self._entered, connection, place))
             else:
                 connection.close()
+
+    def _entered(self, connection: socket.socket, place: Place, task: asyncio.Task[None]) -> None:
+        self._entering.discard(task)
+        if task.cancelled():  # perhaps before it began
+            self._places.leave(place)
+            connection.close()
 
     def _resume(self, sock: socket.socket) -> None:
         if sock in self._sockets:
             self._loop.add_reader(sock.fileno(), self._accept, sock)
 
-    def _has_room(self) -> bool:
-        serve = self._runner.server
-        assert serve is not None
-        inside = len(serve.connections) + len(self._entering)
-        if inside < self._most:
-            # said once, and again only after it was far from full
-            self._full = self._full and inside > self._most * 3 // 4
-            return True
-        if not self._full:
+    def _say_whether_full(self) -> None:
+        """Once, and again only after it was far from full."""
+        inside = len(self._places)
+        if self._full:
+            self._full = inside > self._most * 3 // 4
+        elif inside >= self._most:
             self._full = True
-            _log.warning("connections_refused", listener=self._name, most=self._most)
-        return False
+            _log.warning("connections_full", listener=self._name, most=self._most)
 
-    def _begin(self) -> Connection:
+    def _begin(self, place: Place) -> Connection:
         serve = self._runner.server
         assert serve is not None
-        return Connection(serve, loop=self._loop, **self._options)
+        connection = Connection(serve, place, self._places.leave, **self._options)
+        entered = place.end
 
-    async def _let_in(self, connection: socket.socket) -> None:
+        def end() -> None:
+            entered()  # where it is still in its TLS handshake
+            connection.force_close()
+
+        place.end = end
+        return connection
+
+    async def _let_in(self, connection: socket.socket, place: Place) -> None:
+        begin = partial(self._begin, place)
         try:
             if self._tls is None:
-                await self._loop.connect_accepted_socket(self._begin, connection)
+                await self._loop.connect_accepted_socket(begin, connection)
             else:
                 await self._loop.connect_accepted_socket(
-                    self._begin, connection, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_S
+                    begin, connection, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_S
                 )
-        except (OSError, asyncio.CancelledError) as error:
+        except OSError as error:
             # scanners and people who speak HTTP here; ssl's errors are OSErrors
             _log.debug("handshake_failed", listener=self._name, error=type(error).__name__)
+            self._places.leave(place)
             with contextlib.suppress(OSError):
                 connection.close()
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

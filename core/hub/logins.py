@@ -49,7 +49,7 @@ class FailedLogins:
 
     def wait_s(self, address: str, token: str, now_s: float) -> float:
         """How long this address has to wait before a token of its is looked at; 0: look at it."""
-        found = self._addresses.get(_group(address))
+        found = self._addresses.get(address_group(address))
         if found is None or found.until_s <= now_s or _pair(address, token) in self._good:
             return 0.0
         return found.until_s - now_s
@@ -62,7 +62,7 @@ class FailedLogins:
         hunted = False
         if tried is not None:
             hunted = self._note(self._ids, tried, now_s).count > limits.free_failures
-        failures = self._note(self._addresses, _group(address), now_s)
+        failures = self._note(self._addresses, address_group(address), now_s)
         if hunted:
             failures.count = max(failures.count, limits.free_failures + 1)
         over = failures.count - limits.free_failures
@@ -92,7 +92,7 @@ class FailedLogins:
         return found
 
 
-def _group(address: str) -> str:
+def address_group(address: str) -> str:
     """Who shares an address: of IPv6 a customer has at least a /64."""
     try:
         parsed = ipaddress.ip_address(address)
@@ -105,4 +105,4 @@ def _group(address: str) -> str:
 
 def _pair(address: str, token: str) -> tuple[str, bytes]:
     # a token is not kept; its hash tells nothing about 256 random bits
-    return _group(address), hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    return address_group(address), hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

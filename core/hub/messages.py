@@ -4,7 +4,8 @@ import time
 
 from aiohttp import web
 
-from core.hub.chat import EVENTS_HEADER, one_header, read_body, switch
+from core.hub.bodies import read_body
+from core.hub.chat import EVENTS_HEADER, one_header, switch
 from core.hub.delivery import Delivery, Wanted
 from core.hub.errors import invalid
 from core.hub.intake import Intake

@@ -1,28 +1,24 @@
 """What every answer has: an id, plain headers, an error's shape, and a count."""
 
+import asyncio
 import secrets
+from contextlib import AbstractContextManager, nullcontext
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from core.acting import REQUEST as _request_id
+from core.acting import WHO
 from core.hub import anthropic_errors
 from core.hub.access import ACCESS
 from core.hub.admin import AdministrationError, from_administration
+from core.hub.connection import Connection
 from core.hub.errors import CLIENT_CLOSED, HubError
+from core.hub.headers import HEADERS
 from core.metrics import Metrics
 
-HEADERS = {
-    "Server": "certosa",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-    "X-Frame-Options": "DENY",
-    # pages of other sites may not embed an answer; those of configured origins ask by CORS
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+_CSP = "Content-Security-Policy"
 _OVER_TLS = "max-age=31536000"  # a year, RFC 6797
 _HTTP_ERRORS = {
     404: ("there is nothing at this address", "unknown_url"),
@@ -37,7 +33,7 @@ _ROUTES = {
     "/readyz": "health",
     "/metrics": "metrics",
 }
-_FAMILIES = ("models", "files", "sessions", "agents", "usage", "credentials")
+_FAMILIES = ("models", "files", "sessions", "agents", "approvals", "usage", "credentials", "oauth")
 
 PAGES: web.AppKey[bool] = web.AppKey("pages", bool)
 """Whether an application answers to web pages of the configured origins."""
@@ -50,7 +46,8 @@ async def finish_headers(request: web.Request, response: web.StreamResponse) -> 
     if anthropic_errors.speaks(request.path):
         response.headers["Request-Id"] = _request_id.get()
     for name, value in HEADERS.items():
-        response.headers[name] = value
+        if name != _CSP or name not in response.headers:  # a page says by itself what it may
+            response.headers[name] = value
     response.headers["X-Request-Id"] = _request_id.get()
     if request.secure:
         response.headers["Strict-Transport-Security"] = _OVER_TLS
@@ -65,13 +62,21 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         request_id = f"req_{secrets.token_hex(12)}"
         _request_id.set(request_id)
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        WHO.set("")  # requests of one connection share a context
+        with structlog.contextvars.bound_contextvars(request_id=request_id), _busy(request):
             response = _preflight(request) or await _answer(request, handler)
         route = "admin" if admin else _route(request)
         metrics.http_answered(route, response.status)
         return response
 
     return middleware
+
+
+def _busy(request: web.Request) -> AbstractContextManager[None]:
+    connection = request.protocol
+    if not isinstance(connection, Connection):
+        return nullcontext()
+    return connection.place.answering(asyncio.get_running_loop().time)
 
 
 def _preflight(request: web.Request) -> web.Response | None:

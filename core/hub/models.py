@@ -5,10 +5,10 @@ A client of Anthropic's says so by its header ``anthropic-version``. There is on
 
 from datetime import UTC, datetime
 
-import msgspec
 from aiohttp import web
 
 from core.hub.agents import AgentEntry, AgentFileError, Agents
+from core.hub.bodies import as_json
 from core.hub.errors import HubError, invalid
 from core.hub.tokens import Verifier, authenticate
 
@@ -26,15 +26,15 @@ class Models:
         if _anthropic(request):
             data = [_anthropic_model(entry) for entry in entries]
             ends = {"first_id": entries[0].name, "last_id": entries[-1].name}
-            return _json({"data": data, "has_more": False, **ends})
-        return _json({"object": "list", "data": [_model(entry) for entry in entries]})
+            return as_json({"data": data, "has_more": False, **ends})
+        return as_json({"object": "list", "data": [_model(entry) for entry in entries]})
 
     async def one(self, request: web.Request) -> web.Response:
         """One of them, or 404."""
         name = request.match_info["name"]
         for entry in await self._entries(request):
             if entry.name == name:
-                return _json(_anthropic_model(entry) if _anthropic(request) else _model(entry))
+                return as_json(_anthropic_model(entry) if _anthropic(request) else _model(entry))
         raise HubError(404, "you have no agent of this name", "model_not_found", param="model")
 
     async def _entries(self, request: web.Request) -> list[AgentEntry]:
@@ -58,7 +58,3 @@ def _anthropic(request: web.Request) -> bool:
 def _anthropic_model(entry: AgentEntry) -> dict[str, object]:
     created = datetime.fromtimestamp(entry.created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"type": "model", "id": entry.name, "display_name": entry.name, "created_at": created}
-
-
-def _json(body: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

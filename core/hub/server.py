@@ -6,22 +6,28 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from core.acting import WHO
+from core.approvals import ApprovalDesk
 from core.config import AccessSection, AdminSection, HubSection, LiveSection
 from core.hub.access import ACCESS, Access
+from core.hub.acts import ActsApi, Reporter
 from core.hub.admin import AdminApi, Administration
 from core.hub.admin_access import guard_admin, guard_socket
 from core.hub.admission import Admission
 from core.hub.agent_api import AgentApi
 from core.hub.agents import Agents
+from core.hub.approvals import ApprovalApi
+from core.hub.bodies import as_json
 from core.hub.cancel import Cancel
 from core.hub.chat import Chat
+from core.hub.connecting import ConnectApi, Connector
 from core.hub.credentials import CredentialApi, Keeper, KeyApi, the_operator
 from core.hub.delivery import KEEP_ALIVE_S, STALL_S, Delivery
+from core.hub.egress import EgressApi, RuleKeeper, named_user
 from core.hub.files import Files
 from core.hub.http_log import http_logger
 from core.hub.insight import Insight
@@ -61,7 +67,8 @@ class HubParts:
     """What the hub is given.
 
     ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
-    the server still waits for before it is ready (empty: ready).
+    the server still waits for before it is ready (empty: ready). ``held_s`` is how long a turn may wait for
+    answers of its user's beside its own time.
     """
 
     config: HubSection
@@ -71,14 +78,19 @@ class HubParts:
     calls: JailCalls
     sessions: SessionsService
     library: Library
+    approvals: ApprovalDesk
     agents: Agents
     metrics: Metrics
     administration: Administration
     credentials: Keeper
+    egress: RuleKeeper
+    connector: Connector
+    reporter: Reporter
     accounts: Accounts
     login_failed: Callable[[str, str], None]
     insight: Insight
     missing: Callable[[], Sequence[str]]
+    held_s: float
     admin: AdminSection
     access: AccessSection
     free_bytes: Callable[[], int] | None = None
@@ -103,6 +115,7 @@ class HubServer:
                 starter=self._starter,
                 sessions=parts.sessions,
                 agents=parts.agents,
+                approvals=parts.approvals,
                 metrics=parts.metrics,
                 stall_s=parts.stall_s,
                 keep_alive_s=parts.keep_alive_s,
@@ -228,6 +241,7 @@ class HubServer:
             self._starter,
             parts.metrics,
             parts.library,
+            parts.held_s,
             parts.stall_s,
             parts.keep_alive_s,
         )
@@ -250,15 +264,24 @@ class HubServer:
         app.router.add_put("/v1/files/content", files.upload)
         app.add_routes(Sessions(parts.verifier, parts.library).routes())
         app.add_routes(self._live.routes())
+        app.add_routes(ApprovalApi(parts.verifier, parts.approvals).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
+        app.add_routes(EgressApi(parts.egress, self._rules_of).routes("/v1"))
+        app.add_routes(ConnectApi(parts.connector, self._user).routes())
         app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app
 
+    async def _rules_of(self, request: web.Request) -> tuple[str, UserHandle]:
+        handle = await self._user(request)
+        return handle.user, handle
+
     async def _user(self, request: web.Request) -> UserHandle:
-        return await authenticate(request, self._parts.verifier)
+        handle = await authenticate(request, self._parts.verifier)
+        WHO.set(f"user:{handle.user}")  # for the audit log
+        return handle
 
     def _admin_app(self) -> web.Application:
         parts = self._parts
@@ -268,6 +291,7 @@ class HubServer:
         app.router.add_get("/metrics", self._metrics)
         app.add_routes(AdminApi(parts.administration, parts.insight).routes("/admin/v1"))
         app.add_routes(AccountsApi(parts.accounts).routes("/admin/v1"))
+        app.add_routes(EgressApi(parts.egress, named_user).routes("/admin/v1/users/{name}"))
         self._add_health(app)
         return app
 
@@ -277,7 +301,9 @@ class HubServer:
         app.add_routes(AdminApi(self._parts.administration, self._parts.insight).routes("/v1"))
         app.add_routes(CredentialApi(self._parts.credentials, the_operator).routes())
         app.add_routes(KeyApi(self._parts.credentials).routes())
+        app.add_routes(ActsApi(self._parts.reporter).routes())
         app.add_routes(AccountsApi(self._parts.accounts).routes("/v1"))
+        app.add_routes(EgressApi(self._parts.egress, named_user).routes("/v1/users/{name}"))
         return app
 
     def _app(self, max_body_bytes: int, admin: bool) -> web.Application:
@@ -293,11 +319,11 @@ class HubServer:
         app.router.add_get("/readyz", self._readyz)
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return _json({"ok": True})
+        return as_json({"ok": True})
 
     async def _readyz(self, _: web.Request) -> web.Response:
         missing = [*self._parts.missing(), *(["stopping"] if self.admission.stopping else [])]
-        return _json({"ready": not missing, "missing": missing}, 503 if missing else 200)
+        return as_json({"ready": not missing, "missing": missing}, 503 if missing else 200)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         body = generate_latest(self._parts.metrics.registry)
@@ -320,7 +346,3 @@ class HubServer:
             await asyncio.sleep(_LAG_PERIOD_S)
             self.admission.lag_s = lag_s = max(0.0, loop.time() - before_s - _LAG_PERIOD_S)
             self._parts.metrics.loop_lag(lag_s)
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

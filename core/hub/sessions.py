@@ -6,7 +6,7 @@ Another user's session is in another database, so its id is here like one that n
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 import structlog
@@ -14,7 +14,7 @@ from aiohttp import web
 from msgspec import Meta
 
 from core.errors import CoreError, SealError
-from core.hub.chat import read_body
+from core.hub.bodies import as_json, parsed
 from core.hub.errors import HubError, from_storage, invalid
 from core.hub.exports import EXPORTS, message_object, session_object
 from core.hub.files import whole_or_broken
@@ -31,11 +31,9 @@ from core.sessions import (
     SessionTooLong,
     StorageError,
 )
-from core.vault.handle import UserHandle
 
 _CURSOR = re.compile(r"(\d{1,15})\.(\d{1,16})\.([A-Za-z0-9][A-Za-z0-9._-]{0,63})")
 _MAX_PAGE = 1_000
-_T = TypeVar("_T", bound=msgspec.Struct)
 
 _log = structlog.get_logger()
 
@@ -81,7 +79,9 @@ class Sessions:
         with explained():
             rows = await self._library.page(handle, limit, after)
         following = Cursor(rows[-1].updated_s, rows[-1].id) if len(rows) == limit else None
-        return _json({"object": "list", "data": [session_object(r) for r in rows], "next": _said(following)})
+        return as_json(
+            {"object": "list", "data": [session_object(r) for r in rows], "next": _said(following)}
+        )
 
     async def show(self, request: web.Request) -> web.Response:
         """GET /v1/sessions/ID: it, and some of its messages past ``after``."""
@@ -92,7 +92,7 @@ class Sessions:
             found, page = await self._library.messages(handle, request.match_info["id"], after, limit)
         first = page.last_seq - len(page.messages) + 1
         rows = [message_object(first + i, message) for i, message in enumerate(page.messages)]
-        return _json({**session_object(found), "data": rows, "next": page.last_seq if page.more else None})
+        return as_json({**session_object(found), "data": rows, "next": page.last_seq if page.more else None})
 
     async def rename(self, request: web.Request) -> web.Response:
         """PATCH /v1/sessions/ID: ``{"title": TEXT}``."""
@@ -101,7 +101,7 @@ class Sessions:
         if not asked.title.isprintable():
             raise invalid("a title is one line of text", "invalid_value", "title")
         with explained():
-            return _json(
+            return as_json(
                 session_object(await self._library.rename(handle, request.match_info["id"], asked.title))
             )
 
@@ -111,7 +111,7 @@ class Sessions:
         session = request.match_info["id"]
         with explained():
             await self._library.delete(handle, session)
-        return _json({"object": "session", "id": session, "deleted": True})
+        return as_json({"object": "session", "id": session, "deleted": True})
 
     async def search(self, request: web.Request) -> web.Response:
         """GET /v1/sessions/search: messages and titles that contain ``q``, the latest first."""
@@ -128,7 +128,7 @@ class Sessions:
              "snippet": h.snippet}
             for h in found.hits
         ]  # fmt: skip
-        return _json({"object": "list", "data": hits, "next": _said(found.next)})
+        return as_json({"object": "list", "data": hits, "next": _said(found.next)})
 
     async def fork(self, request: web.Request) -> web.Response:
         """POST /v1/sessions/ID/fork: ``{"at": SEQ, "id": NEW}``, a new one with the first messages."""
@@ -136,7 +136,7 @@ class Sessions:
         asked = await parsed(request, Fork, handle)
         with explained():
             made = await self._library.fork(handle, request.match_info["id"], asked.at, asked.id)
-        return _json(session_object(made), 201)
+        return as_json(session_object(made), 201)
 
     async def export(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/sessions/ID/export: all of it, as ``format`` json or markdown."""
@@ -190,16 +190,6 @@ def refusal(error: CoreError) -> CoreError:
     return error
 
 
-async def parsed(request: web.Request, kind: type[_T], handle: UserHandle) -> _T:
-    """A request's body, typed; HubError 400, and as :func:`core.hub.chat.read_body`."""
-    try:
-        return msgspec.json.decode(await read_body(request, handle), type=kind)
-    except msgspec.ValidationError as error:
-        raise invalid(f"the body will not do: {error}", "invalid_value") from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise invalid("the body is not JSON", "invalid_json") from None
-
-
 def _number(request: web.Request, name: str, default: int, least: int, most: int) -> int:
     text = request.query.get(name)
     if text is None:
@@ -221,7 +211,3 @@ def _cursor(request: web.Request) -> Cursor | None:
 
 def _said(cursor: Cursor | None) -> str | None:
     return None if cursor is None else f"{cursor.updated_s}.{cursor.seq}.{cursor.session}"
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from core.egress.account_messages import LimitChange
-from core.hub.chat import read_body
+from core.hub.bodies import as_expected, as_json, read_body
 from core.hub.errors import HubError, invalid
 from core.hub.tokens import Verifier, authenticate
 from core.ledger.limits import to_pico
@@ -66,7 +66,7 @@ class UsageApi:
         since, until = days_of(request.query)
         standing = await self._accounts.standing(handle.user)
         used = await self._accounts.usage(handle.user, since, until)
-        return _json({"object": "usage", "today": standing, **_data(used)})
+        return as_json({"object": "usage", "today": standing, **_data(used)})
 
 
 class AccountsApi:
@@ -93,14 +93,14 @@ class AccountsApi:
         since, until = days_of(request.query)
         today = {"today": await self._accounts.standing(user)} if user else {}
         used = await self._accounts.usage(user, since, until)
-        return _json({"object": "usage", **today, **_data(used)})
+        return as_json({"object": "usage", **today, **_data(used)})
 
     async def _limits(self, request: web.Request) -> web.Response:
-        return _json(await self._accounts.standing(request.match_info["name"]))
+        return as_json(await self._accounts.standing(request.match_info["name"]))
 
     async def _set_limits(self, request: web.Request) -> web.Response:
         changes = parse_changes(await read_body(request, None))
-        return _json(await self._accounts.set_limits(request.match_info["name"], changes))
+        return as_json(await self._accounts.set_limits(request.match_info["name"], changes))
 
     async def _audit(self, request: web.Request) -> web.Response:
         query = request.query
@@ -110,10 +110,10 @@ class AccountsApi:
             raise invalid(f"limit is a number from 1 to {_MOST_LINES}", "invalid_value", "limit")
         since, until = (_time(query, name) for name in ("since", "until"))
         user, kind = query.get("user", ""), query.get("kind", "")
-        return _json(await self._accounts.audit(user, kind, since, until, int(limit)))
+        return as_json(await self._accounts.audit(user, kind, since, until, int(limit)))
 
     async def _verify(self, _: web.Request) -> web.Response:
-        return _json(await self._accounts.verify_audit())
+        return as_json(await self._accounts.verify_audit())
 
 
 def days_of(query: Mapping[str, str]) -> tuple[str, str]:
@@ -148,10 +148,7 @@ def parse_changes(body: bytes) -> list[LimitChange]:
     """``{"soft"|"hard": {"tokens"|"requests"|"bytes": NUMBER, "cost": "DECIMAL"}}``; null is no limit,
     ``"default"`` the configuration's. HubError 400.
     """
-    try:
-        given = msgspec.json.decode(body or b"{}", type=_Changes)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise invalid(f"the body is not what is expected: {error}", "invalid_request") from None
+    given = as_expected(body or b"{}", _Changes)
     changes: list[LimitChange] = []
     levels: tuple[tuple[Level, _Limits], ...] = (("soft", given.soft), ("hard", given.hard))
     for level, limits in levels:
@@ -209,7 +206,3 @@ def _known(query: Mapping[str, str], names: Sequence[str]) -> None:
 
 def _data(used: dict[str, Any]) -> dict[str, Any]:
     return {"data": used.pop("rows"), **used}
-
-
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from core.database import migrate
 from core.kept_copy import CopyFailed
+from core.sessions.approvals import APPROVALS_TABLE
 from core.sessions.errors import StorageError
 from core.sessions.store import UserStore
 from core.vault.handle import UserHandle
@@ -69,7 +70,7 @@ ALTER TABLE turns ADD COLUMN resumes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE steps ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;   -- 1: its result is among the messages
 """
 
-MIGRATIONS = (_FIRST, _RECOVERY)
+MIGRATIONS = (_FIRST, APPROVALS_TABLE, _RECOVERY)
 """What leads from schema version N to N + 1; never changed once released."""
 
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from actors.asking import ApprovalResolved, ApprovalWanted
 from jail.wire.schema import Body, Count, ErrorCode, Failure, Message, Short, TurnEnd, TurnItem, Usage
 
 _SHOWN_CHARS = 4_000
@@ -51,7 +52,7 @@ class Failed(Body, frozen=True, tag="error"):
     retry_after_s: int | None = None
 
 
-LogItem = TurnItem | Accepted | Resumed | Used | Ended | Failed
+LogItem = TurnItem | Accepted | ApprovalWanted | ApprovalResolved | Resumed | Used | Ended | Failed
 
 
 class SessionEvent:

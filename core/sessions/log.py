@@ -15,8 +15,9 @@ from typing import Protocol
 
 import structlog
 
+from actors.service import SinkItem
 from core.sessions.events import Resumed, encode_event
-from jail.wire.schema import Failure, TurnEnd, TurnItem
+from jail.wire.schema import Failure, TurnEnd
 
 _MAX_BATCH = 256
 _EVENT_BYTES = 400
@@ -31,7 +32,7 @@ class LogEvent:
 
     id: int
     time_ms: int  # Unix time
-    item: TurnItem | Resumed
+    item: SinkItem | Resumed
     data: bytes
 
 
@@ -101,7 +102,7 @@ class TurnLog:
 
     # -- any thread -------------------------------------------------------------------------------
 
-    def append(self, item: TurnItem | Resumed, accepted: Callable[[], None]) -> None:
+    def append(self, item: SinkItem | Resumed, accepted: Callable[[], None]) -> None:
         """Take an event; ``accepted`` follows once it is kept (at once if in memory alone)."""
         now_s = time.time()
         time_ms = int(now_s * 1_000)

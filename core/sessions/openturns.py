@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from core.sessions.approvals import ApprovalRecords
 from core.sessions.eventlog import EventLog
 from core.sessions.events import Accepted, LogItem, Resumed, decode_event, ending
 from core.sessions.recovery import Asked, Close, LeftOpen, judge
@@ -52,6 +53,7 @@ class OpenTurns:
 
     def recover(self, now_s: float, may_go_on: bool) -> tuple[list[GoesOn], int]:
         """Deal with all that an earlier process left; those that go on, and how many were closed."""
+        questions = ApprovalRecords(self._store).interrupt(int(now_s))
         found = self._execute("SELECT turn, session FROM turns WHERE state = 'started' ORDER BY started_s")
         going: list[GoesOn] = []
         closed = 0
@@ -59,12 +61,12 @@ class OpenTurns:
             fate = self.judge(turn, session, INTERRUPTED, now_s, may_go_on)
             if isinstance(fate, GoesOn):
                 # past all that a power cut may have taken
-                said = self._log.interrupted(session, turn, (Resumed(fate.after),), int(now_s * 1_000))
+                items: tuple[LogItem, ...] = (*questions.get(turn, ()), Resumed(fate.after))
+                said = self._log.interrupted(session, turn, items, int(now_s * 1_000))
                 going.append(fate._replace(said_at=said))
             else:
-                self._log.interrupted(
-                    session, turn, self.close(turn, session, fate, now_s), int(now_s * 1_000)
-                )
+                items = (*questions.get(turn, ()), *self.close(turn, session, fate, now_s))
+                self._log.interrupted(session, turn, items, int(now_s * 1_000))
                 closed += 1
         return going, closed
 

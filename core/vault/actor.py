@@ -9,8 +9,10 @@ import structlog
 
 from actors.base import Actor
 from core.egress.messages import Refused
+from core.oauth.grant import Grant
 from core.vault.cabinet import Credential
 from core.vault.errors import VaultRefusal
+from core.vault.terms import CredentialTerms
 from core.vault.vault import Answer, Question, Vault
 
 _DISK = "the vault's disk failed; is it full? The server's log has the reason"
@@ -38,8 +40,23 @@ class OpenOne:
     opened: Callable[[Opened], None]
 
 
+Kept = int | str | None
+"""A grant's version, None where what it was to replace is gone, or why it cannot be kept."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KeepGrant:
+    """A grant to be kept: a new one under ``terms``, or one in the place of ``version``."""
+
+    owner: str
+    name: str
+    grant: Grant
+    place: CredentialTerms | int
+    kept: Callable[[Kept], None]
+
+
 class VaultActor(Actor):
-    """Answers :class:`Ask` and :class:`OpenOne`. Told, never asked.
+    """Answers :class:`Ask`, :class:`OpenOne` and :class:`KeepGrant`. Told, never asked.
 
     Args:
         vault: open already, so that a wrong key is known before anything starts.
@@ -58,6 +75,9 @@ class VaultActor(Actor):
         if isinstance(message, OpenOne):
             message.opened(self._open(message))
             return
+        if isinstance(message, KeepGrant):
+            message.kept(self._keep(message))
+            return
         if not isinstance(message, Ask):
             raise TypeError(f"not a message of the vault's: {type(message).__name__}")
         try:
@@ -73,6 +93,18 @@ class VaultActor(Actor):
     def _open(self, wanted: OpenOne) -> Opened:
         try:
             return self._vault.open(wanted.owner, wanted.name)
+        except VaultRefusal as refusal:
+            return str(refusal)
+        except sqlite3.Error as error:
+            _log.error("vault_disk_failed", error=type(error).__name__, detail=str(error))
+            return _DISK
+
+    def _keep(self, wanted: KeepGrant) -> Kept:
+        vault, place = self._vault, wanted.place
+        try:
+            if isinstance(place, int):
+                return vault.renew_grant(wanted.owner, wanted.name, place, wanted.grant)
+            return vault.put_grant(wanted.owner, wanted.name, place, wanted.grant)
         except VaultRefusal as refusal:
             return str(refusal)
         except sqlite3.Error as error:

@@ -5,23 +5,30 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.egress.credential_messages import CredentialInfo
+from core.egress.credential_messages import CredentialInfo, GrantInfo
 from core.egress.secret import Secret
+from core.oauth.grant import Grant
 from core.vault.credential_store import CredentialRow, CredentialStore
 from core.vault.errors import VaultRefusal
 from core.vault.keys import MasterKey
 from core.vault.sealing import seal, unseal
-from core.vault.terms import CredentialTerms, check_name, check_terms, check_value
+from core.vault.terms import CredentialTerms, check_name, check_terms, check_value, is_client_secret
 
 _MAX_PER_OWNER = 64
 
 
 class Credential(NamedTuple):
-    """One, open: for the egress process's own use."""
+    """One, open: for the egress process's own use.
+
+    ``secret`` is the value; of a grant, the access token as it was got last, which may be over by now:
+    core.oauth.renewing says the one to send. ``version`` counts values.
+    """
 
     name: str
     terms: CredentialTerms
     secret: Secret
+    grant: Grant | None = None
+    version: int = 0
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -29,6 +36,7 @@ class _Record(msgspec.Struct, frozen=True):
 
     terms: CredentialTerms
     value: str
+    grant: Grant | None = None
 
     def __repr__(self) -> str:
         return "_Record()"
@@ -57,11 +65,41 @@ class Cabinet:
         check_name(name)
         check_terms(name, terms)
         check_value(name, value)
+        if terms.kind == "oauth2":
+            raise VaultRefusal("kind: an oauth2 credential is connected, not set")
+        if is_client_secret(name) and owner:
+            raise VaultRefusal("a client's secret is the operator's to keep")
+        return self._put(master, owner, name, _Record(terms, value))
+
+    def put_grant(
+        self, master: MasterKey, owner: str, name: str, terms: CredentialTerms, grant: Grant
+    ) -> int:
+        """Keep a grant as a credential, or in the place of one; returns its version. Raises VaultRefusal."""
+        check_name(name)
+        check_terms(name, terms)
+        return self._put(master, owner, name, _Record(terms, "", grant))
+
+    def renew_grant(self, master: MasterKey, owner: str, name: str, version: int, grant: Grant) -> int | None:
+        """Keep a grant in the place of the one it came of; returns its version.
+
+        None, and nothing is kept, where the credential was deleted or is another by now. The old grant
+        is there until the new one is on the disk: one statement replaces it. Raises SealError.
+        """
+        row = self._store.get(owner, name)
+        if row is None or row.version != version:
+            return None
+        terms = self._open(master, row).terms
+        version = self._store.next_version(owner, name)
+        sealed = self._seal(master, owner, name, version, _encode(_Record(terms, "", grant)))
+        self._store.put(row._replace(version=version, sealed=sealed))
+        return version
+
+    def _put(self, master: MasterKey, owner: str, name: str, record: _Record) -> int:
         before = self._store.get(owner, name)
         if before is None and self._store.count(owner) >= _MAX_PER_OWNER:
             raise VaultRefusal(f"there are {_MAX_PER_OWNER} credentials already; delete some")
         version = self._store.next_version(owner, name)
-        sealed = self._seal(master, owner, name, version, _encode(_Record(terms, value)))
+        sealed = self._seal(master, owner, name, version, _encode(record))
         self._store.put(CredentialRow(owner, name, version, sealed, int(self._wall_s()), None))
         return version
 
@@ -72,10 +110,7 @@ class Cabinet:
 
     def list(self, master: MasterKey, owner: str) -> list[CredentialInfo]:
         """An owner's, by name, without values. Raises SealError for a row that was changed."""
-        return [
-            CredentialInfo(row.name, self._open(master, row).terms, row.version, row.created_s, row.used_s)
-            for row in self._store.of(owner)
-        ]
+        return [self._info(row, self._open(master, row)) for row in self._store.of(owner)]
 
     def open(self, master: MasterKey, owner: str, name: str) -> Credential | None:
         """One for use, now. Raises SealError for a row that was changed."""
@@ -83,7 +118,8 @@ class Cabinet:
         if row is None:
             return None
         record = self._open(master, row)
-        return Credential(name, record.terms, Secret(record.value))
+        value = record.grant.access if record.grant else record.value
+        return Credential(name, record.terms, Secret(value), record.grant, row.version)
 
     def rewrap(self, old: MasterKey, new: MasterKey, step: Callable[[str], None]) -> int:
         """Seal all anew, within the caller's transaction; how many there were. Raises SealError."""
@@ -96,6 +132,12 @@ class Cabinet:
             count += 1
             step("credential")
         return count
+
+    @staticmethod
+    def _info(row: CredentialRow, record: _Record) -> CredentialInfo:
+        grant = record.grant
+        shown = GrantInfo(grant.provider, grant.expires_s, grant.lost, bool(grant.refresh)) if grant else None
+        return CredentialInfo(row.name, record.terms, row.version, row.created_s, row.used_s, shown)
 
     def _seal(self, master: MasterKey, owner: str, name: str, version: int, data: bytes) -> bytes:
         return seal(self._key(master, owner), _place(owner, name, version), data)

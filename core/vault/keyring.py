@@ -27,6 +27,7 @@ from core.egress.credential_messages import (
 )
 from core.egress.messages import Ok
 from core.errors import SealError
+from core.oauth.grant import Grant
 from core.vault.box import Box
 from core.vault.cabinet import Cabinet, Credential
 from core.vault.errors import VaultError, VaultRefusal
@@ -34,6 +35,7 @@ from core.vault.key_source import Keys, KeySource
 from core.vault.keys import KEY_BYTES, SALT_BYTES, MasterKey
 from core.vault.sealing import seal, unseal
 from core.vault.store import VaultStore
+from core.vault.terms import CredentialTerms
 
 OPERATOR = ""
 """The owner of what belongs to no user."""
@@ -95,6 +97,17 @@ class Keyring:
             return self._cabinet.open(self._master, owner, name)
         except SealError:
             raise VaultRefusal(f"the credential {name} does not open; set it again") from None
+
+    def put_grant(self, owner: str, name: str, terms: CredentialTerms, grant: Grant) -> int:
+        """Keep a new grant; its version. Raises VaultRefusal."""
+        return self._cabinet.put_grant(self._master, owner, name, terms, grant)
+
+    def renew_grant(self, owner: str, name: str, version: int, grant: Grant) -> int | None:
+        """See core.vault.cabinet. Raises VaultRefusal where the record of before was changed."""
+        try:
+            return self._cabinet.renew_grant(self._master, owner, name, version, grant)
+        except SealError:
+            raise VaultRefusal(f"the credential {name} does not open; connect it again") from None
 
     def answer(self, question: CredentialQuestion) -> CredentialAnswer | Ok:
         """Answer one question. Raises VaultRefusal, sqlite3.Error."""

@@ -55,7 +55,16 @@ _VERSION_3 = (
         PRIMARY KEY (owner, name)
     ) STRICT""",
 )
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4 = (
+    """CREATE TABLE egress_rules (
+        user TEXT NOT NULL REFERENCES users (user) ON DELETE CASCADE,
+        rule_id TEXT NOT NULL,
+        rule TEXT NOT NULL,
+        created_s INTEGER NOT NULL,
+        PRIMARY KEY (user, rule_id)
+    ) STRICT""",
+)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """``MIGRATIONS[n]`` leads from version n to n + 1. Only ever appended to."""
 
 

@@ -12,6 +12,7 @@ from core.kept_copy import forget_copies
 from core.vault.credential_store import CredentialStore
 from core.vault.errors import VaultError
 from core.vault.files import create_private, open_private
+from core.vault.rule_store import RuleStore
 from core.vault.schema import migrate
 
 _BUSY_S = 5.0
@@ -66,6 +67,7 @@ class VaultStore:
             self._db.close()
             raise
         self.credentials = CredentialStore(self._db)
+        self.rules = RuleStore(self._db)
 
     def close(self) -> None:
         """Close the database; harmless twice."""

@@ -8,14 +8,14 @@ from msgspec import Meta
 
 from core.vault.errors import VaultRefusal
 
-Kind = Literal["key", "basic"]
+Kind = Literal["key", "basic", "oauth2"]
 Place = Literal["header", "query", "basic"]
 
 MIN_VALUE_CHARACTERS = 8
 """A shorter value could be a word of an answer, which could then not be struck out of it."""
 MAX_VALUE_CHARACTERS = 4_096
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.ASCII)
-_PROVIDER = re.compile(r"provider:[A-Za-z0-9][A-Za-z0-9_.:/-]{0,95}", re.ASCII)
+_BY_NAME = re.compile(r"(?:provider|oauth):[A-Za-z0-9][A-Za-z0-9_.:/-]{0,95}", re.ASCII)
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}|\[[0-9a-f:.]+\]", re.ASCII)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)  # RFC 9110, 5.6.2
@@ -31,8 +31,9 @@ class CredentialTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """What it is, and the one place it may be put into.
 
     Args:
-        kind: ``key``, an API key or bearer token; ``basic``, a user's name and password.
-        host: the only host it is sent to, in lower case; empty for a model provider's key.
+        kind: ``key``, an API key or bearer token; ``basic``, a user's name and password; ``oauth2``, a
+            grant that is kept fresh, whose access token is what is sent.
+        host: the only host it is sent to, in lower case; empty for what its name says where it goes.
         port: the only port; 0 is the scheme's own.
         scheme: ``http`` only where its owner says so.
         path: the prefix of paths it is sent to, in whole segments.
@@ -61,18 +62,23 @@ def is_provider_key(name: str) -> bool:
     return name.startswith("provider:")
 
 
+def is_client_secret(name: str) -> bool:
+    """Whether a credential's name makes it this server's own secret at an authorization server."""
+    return name.startswith("oauth:")
+
+
 def check_name(name: str) -> None:
     """Raises VaultRefusal for what no credential can be called."""
-    if _NAME.fullmatch(name) is None and _PROVIDER.fullmatch(name) is None:
+    if _NAME.fullmatch(name) is None and _BY_NAME.fullmatch(name) is None:
         raise VaultRefusal(
             "a credential's name has 1 to 64 of the characters a-z, 0-9, _ . and -, and begins with a letter"
-            " or a digit; a provider's key is called provider:NAME"
+            " or a digit; a provider's key is called provider:NAME, a client's secret oauth:NAME"
         )
 
 
 def check_terms(name: str, terms: CredentialTerms) -> None:
     """Raises VaultRefusal for terms that make no sense, saying which."""
-    if is_provider_key(name):
+    if is_provider_key(name) or is_client_secret(name):
         if terms != CredentialTerms():
             raise VaultRefusal("a provider's key goes where the provider is: it has no other terms")
         return
@@ -86,6 +92,8 @@ def check_terms(name: str, terms: CredentialTerms) -> None:
         _check_text("username", terms.username)
         if ":" in terms.username or terms.parameter.lower() != "authorization":
             raise VaultRefusal("username: has no colon, and goes into Authorization")
+    elif terms.kind == "oauth2" and (terms.place, terms.parameter) != ("header", "Authorization"):
+        raise VaultRefusal("place: an access token goes into the header Authorization")
     elif terms.username:
         raise VaultRefusal("username: is for kind basic")
     if terms.place == "header" and (
@@ -98,7 +106,7 @@ def check_terms(name: str, terms: CredentialTerms) -> None:
 
 def check_value(name: str, value: str) -> None:
     """Raises VaultRefusal, which never has a part of the value in it."""
-    least = 1 if is_provider_key(name) else MIN_VALUE_CHARACTERS
+    least = 1 if is_provider_key(name) or is_client_secret(name) else MIN_VALUE_CHARACTERS
     if not least <= len(value) <= MAX_VALUE_CHARACTERS:
         raise VaultRefusal(
             f"the value has to have {least} to {MAX_VALUE_CHARACTERS} characters: shorter ones could not be"

@@ -35,6 +35,16 @@ from core.egress.messages import (
     VerifyAdminToken,
     VerifyToken,
 )
+from core.egress.rule_messages import (
+    AddEgressRule,
+    EgressRuleAdded,
+    EgressRules,
+    ListEgressRules,
+    RemoveEgressRule,
+    RuleAnswer,
+    RuleQuestion,
+)
+from core.oauth.grant import Grant
 from core.vault.cabinet import Credential
 from core.vault.errors import VaultError, VaultRefusal
 from core.vault.files import prepare_directory
@@ -42,14 +52,16 @@ from core.vault.key_source import KeyFile, KeySource
 from core.vault.keyring import Keyring
 from core.vault.keys import SALT_BYTES
 from core.vault.store import VaultStore
+from core.vault.terms import CredentialTerms
 from core.vault.tokens import FreshToken, hash_token, is_token, make_token
 
 Question = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
-    | NewAdminToken | ListAdminTokens | VerifyAdminToken | CredentialQuestion
+    | NewAdminToken | ListAdminTokens | VerifyAdminToken | CredentialQuestion | RuleQuestion
 )  # fmt: skip
 Answer = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | CredentialAnswer
+    | RuleAnswer
 )  # fmt: skip
 
 _USER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
@@ -138,6 +150,17 @@ class Vault:
             self._flush_if_due()
         return found
 
+    def put_grant(self, owner: str, name: str, terms: CredentialTerms, grant: Grant) -> int:
+        """Keep what a user granted; its version. Raises VaultRefusal, sqlite3.Error."""
+        return self._keys.put_grant(owner, name, terms, grant)
+
+    def renew_grant(self, owner: str, name: str, version: int, grant: Grant) -> int | None:
+        """Keep a renewed grant in the place of ``version``; its own version, None where that is gone.
+
+        Raises VaultRefusal, sqlite3.Error.
+        """
+        return self._keys.renew_grant(owner, name, version, grant)
+
     @singledispatchmethod
     def _answer(self, question: Any) -> Answer:
         raise TypeError(f"not a question for the vault: {type(question).__name__}")
@@ -224,6 +247,21 @@ class Vault:
             return TokenRejected(ask.id)
         self._note_use(found[0])
         return AdminVerified(ask.id, found[0])
+
+    @_answer.register
+    def _add_rule(self, ask: AddEgressRule) -> Answer:
+        rule_id, new = self._store.rules.add(ask.user, ask.rule, int(self._wall_s()))
+        return EgressRuleAdded(ask.id, rule_id, new)
+
+    @_answer.register
+    def _remove_rule(self, ask: RemoveEgressRule) -> Answer:
+        if not self._store.rules.remove(ask.user, ask.rule_id):
+            raise VaultRefusal("no such rule")
+        return Ok(ask.id)
+
+    @_answer.register
+    def _list_rules(self, ask: ListEgressRules) -> Answer:
+        return EgressRules(ask.id, tuple(self._store.rules.of(ask.user)))
 
     def first_admin_token(self) -> FreshToken | None:
         """An administrator's token where there never was one; to be shown once, here and now.

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from jail.host.launcher import Edges, ExecStarter, HostUids, JailSpec, rlimits
+from jail.host.edges import Edges
+from jail.host.launcher import ExecStarter, HostUids, JailSpec, rlimits
 from jail.host.messages import HostError, receive_message, send_message
 from jail.host.profile import JailFds, args_bytes, arguments
 from jail.host.running import Phase, readable
@@ -49,7 +50,7 @@ class ForkStarter:
         self._edges = Edges(run_dir)
         self.uids = uids
         self.plain = ExecStarter(bwrap, run_dir, uids, machine)
-        self.template = Template(python, app)
+        self.template = Template(python, app, run_dir)
 
     def start(self, spec: JailSpec) -> "ForkedJail":
         """See :class:`jail.host.launcher.Starter`."""

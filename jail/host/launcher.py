@@ -6,13 +6,13 @@ bwrap's stderr is not used, since the command inherits it: what it says comes fr
 
 import os
 import resource
-import socket
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from jail.host.edges import Edges
 from jail.host.executing import Ends, Jail
 from jail.host.handover import Handover
 from jail.host.messages import HostError
@@ -140,45 +140,6 @@ class ExecStarter:
 
     def close(self) -> None:
         """See :class:`Starter`: nothing is kept."""
-
-
-class Edges:
-    """Makes the two ends of jails' edges, by way of a name that nobody else can reach.
-
-    Args:
-        run_dir: a directory that only the spawner may enter.
-    """
-
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
-        self._count = 0
-
-    def pair(self) -> tuple[socket.socket, socket.socket]:
-        """A listening socket with one connection waiting and no name any more."""
-        self._count += 1
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        edge = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        directory = os.open(self._run_dir, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
-        name = f"edge-{os.getpid()}-{self._count}"
-        # through the descriptor: a socket's path may have 107 bytes only
-        path = f"/proc/self/fd/{directory}/{name}"
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=directory)
-            listener.bind(path)
-            try:
-                listener.listen(1)
-                edge.connect(path)
-            finally:
-                os.unlink(name, dir_fd=directory)
-        except OSError:
-            listener.close()
-            edge.close()
-            raise
-        finally:
-            os.close(directory)
-        edge.setblocking(False)
-        return listener, edge
 
 
 def rlimits(limits: Limits) -> tuple[tuple[int, int], ...]:

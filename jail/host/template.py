@@ -26,10 +26,11 @@ class Template:
     Args:
         python: the interpreter of jails.
         app: the staged code (:mod:`jail.host.staging`), with the jails' ``lib`` beside it.
+        run_dir: a directory that only the spawner may enter; for a rehearsal's sockets.
     """
 
-    def __init__(self, python: str, app: Path) -> None:
-        self._python, self._app = python, app
+    def __init__(self, python: str, app: Path, run_dir: Path) -> None:
+        self._python, self._app, self._run_dir = python, app, run_dir
         self._control: socket.socket | None = None
         self.pid: int | None = None
 
@@ -40,12 +41,16 @@ class Template:
         if self._control is not None:
             self._control.close()
         control, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fds: list[int] = []
         try:
-            script = os.open(self._app / _SCRIPT, os.O_RDONLY | os.O_CLOEXEC)
+            fds.append(os.open(self._app / _SCRIPT, os.O_RDONLY | os.O_CLOEXEC))
+            fds.append(os.open(self._run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
             control.close()
             end.close()
-            raise HostError(f"{self._app / _SCRIPT}: {error.strerror}") from None
+            for fd in fds:
+                os.close(fd)
+            raise HostError(f"{error.filename}: {error.strerror}") from None
         # as long as a worker's, which is written over it in each worker
         padded = _SCRIPT_PATH.rjust(len(WORKER[-1]), "/")
         try:
@@ -53,7 +58,7 @@ class Template:
                 Program(
                     argv=(self._python, *WORKER[:-1], padded),
                     env={**ENVIRONMENT, "PWD": ENVIRONMENT["HOME"]},
-                    fds=(end.fileno(), script),
+                    fds=(end.fileno(), *fds),
                 )
             )
         except HostError:
@@ -61,7 +66,8 @@ class Template:
             raise
         finally:
             end.close()
-            os.close(script)
+            for fd in fds:
+                os.close(fd)
         control.setblocking(False)
         self._control = control
 

@@ -49,12 +49,14 @@ class Request:
     """One request of ours: an async iterator over its items, then ``result``.
 
     Use it as an async context manager: leaving it early cancels the request. Iterating raises
-    AskFailed when the request is closed with an error, or when nothing came for ``silence_s``.
+    AskFailed when the request is closed with an error, or when nothing came for ``silence_s``, in
+    which the time while its turn is held does not count.
     """
 
-    def __init__(self, edge: "Edge", request_id: int, silence_s: float) -> None:
+    def __init__(self, edge: "Edge", request_id: int, silence_s: float, turn: str) -> None:
         self._edge = edge
         self._id = request_id
+        self._turn = turn
         self._silence_s = silence_s
         self._items: deque[Any] = deque()
         self._outcome: Replied | Failed | None = None
@@ -112,16 +114,22 @@ class Request:
     async def _wait(self) -> None:
         # a bare future and timer: an Event below asyncio.timeout costs several times as much, an item
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(self._silence_s, self._wake, False)
+        self._timer = self._loop.call_later(self._silence_s, self._silent)
         try:
             came = await self._waiter
         finally:
-            timer.cancel()
+            self._timer.cancel()
             self._waiter = None
         if not came:
             self.close()
             message = f"the server did not answer for {self._silence_s:g} s"
             raise AskFailed(Failure("timeout", message))
+
+    def _silent(self) -> None:
+        if self._turn in self._edge.held:  # a person is asked, who may take longer than core would
+            self._timer = self._loop.call_later(self._silence_s, self._silent)
+        else:
+            self._wake(False)
 
     def _wake(self, came: bool) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -150,6 +158,8 @@ class Edge:
         self._room = room
         self._answerer = answerer
         self._requests: dict[int, Request] = {}
+        self.held: set[str] = set()
+        """Turns whose time stands still."""
         self._freed = asyncio.Event()
 
     def on_frame(self, frame: bytes) -> None:
@@ -183,7 +193,7 @@ class Edge:
             self._freed.clear()
             await self._freed.wait()
         request_id, frame = self._connection.request(body)
-        request = Request(self, request_id, silence_s)
+        request = Request(self, request_id, silence_s, getattr(body, "turn", ""))
         self._requests[request_id] = request
         self._send(frame)
         return request

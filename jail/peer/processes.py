@@ -86,9 +86,11 @@ def kill_tree(root: int, orphans_since_s: float | None) -> None:
         ]
         if not running:
             return
-        for pid in running:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        # all stand still first: none sees another's end, to start it again or to tell of it
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in running:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
 
 
 def _read(path: str) -> bytes:

@@ -18,6 +18,7 @@ from jail.peer.texts import clean
 from jail.peer.tools.base import Surroundings, Tool, ToolResult, spec_of
 from jail.wire.schema import (
     Agent,
+    ApprovalAsk,
     Body,
     StepBegin,
     StepEnd,
@@ -29,6 +30,7 @@ from jail.wire.schema import (
 )
 
 _ASK_S = 30.0
+_NOT_ALLOWED = ("refused", "approval_required")
 _MAX_STEPS = 100_000  # the schema's bound
 
 
@@ -63,6 +65,7 @@ class Toolbox:
     ) -> None:
         self._turn = turn
         self._limits = agent.limits
+        self._asks = frozenset(agent.ask)
         self._tools = {name: known[name] for name in agent.tools if name in known}
         self._edge = edge
         self._around = around
@@ -102,9 +105,12 @@ class Toolbox:
             text = f"The arguments of {call.name} have to be a JSON object of its parameters: {error}."
             return ToolResult(False, text)
         try:
+            if call.name in self._asks:
+                # while a person is asked the turn is held, and these seconds do not count
+                await self._edge.ask(ApprovalAsk(self._turn, step, call.name, call.arguments), _ASK_S)
             await self._edge.ask(StepBegin(self._turn, step, call.name, call.arguments), _ASK_S)
         except AskFailed as failed:
-            if failed.failure.code not in ("refused", "approval_required"):
+            if failed.failure.code not in _NOT_ALLOWED:
                 raise
             return ToolResult(False, f"Not allowed: {failed.failure.message}")
 

@@ -6,8 +6,9 @@ far is in the session before its closing frame is sent, as far as core takes it 
 """
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
+from jail.peer.clock import Clock
 from jail.peer.context import cost_bytes, fit
 from jail.peer.draft import Draft, batches
 from jail.peer.edge import Request
@@ -37,6 +38,7 @@ _ASK_S = 30.0  # core's answer to a small question
 _STOPPING_S = 1.0
 _CLOSING_S = 0.7
 _LOG_S = 0.2
+_SILENCE_MARGIN_S = 5.0  # past the turn's own time, so that this is what ends it
 _FLUSH_S = 10.0  # how long the last items may wait for credit
 _CANCELLED = Failure("cancelled", "the turn was cancelled")
 
@@ -77,21 +79,28 @@ class Turn:
         self._spoke = False  # in an earlier message of this turn
         self._cancelled = asyncio.Event()
         self._keeping: asyncio.Future[None] | None = None
+        self._clock: Clock | None = None
+        self._held = False
 
     def cancel(self) -> None:
         """End the turn soon: the model's request, the tools, then ERROR ``cancelled``."""
         self._cancelled.set()
 
+    def hold(self, held: bool) -> None:
+        """A person is asked: the turn's time stands still; or it goes on."""
+        self._held = held
+        if self._clock is not None:
+            self._clock.hold(held)
+
     async def run(self) -> TurnEnd | Failure:
         """Run the turn to its end; what is returned closes core's request."""
         work = asyncio.ensure_future(self._rounds())
         cancel = asyncio.ensure_future(self._cancelled.wait())
+        self._clock = Clock(self._agent.limits.wall_s)
+        self._clock.hold(self._held)
         try:
-            await asyncio.wait(
-                {work, cancel},
-                timeout=self._agent.limits.wall_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            ends: set[asyncio.Future[Any]] = {work, cancel, self._clock.up}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return await self._ended(work)
             work.cancel()
@@ -101,6 +110,7 @@ class Turn:
             return await self._stopped()
         finally:
             cancel.cancel()
+            self._clock.close()
 
     async def _ended(self, work: "asyncio.Future[Stop]") -> TurnEnd | Failure:
         try:
@@ -179,7 +189,7 @@ class Turn:
         window = fit(self._agent.prompt, self._history, limits)
         await self._tell_dropped(self._forgotten + window.dropped, window.cut)
         body = ProviderChat(self._turn, tuple(window.messages), self._tools.specs)
-        async with await self._edge.stream(body, limits.wall_s) as request:
+        async with await self._edge.stream(body, limits.wall_s + _SILENCE_MARGIN_S) as request:
             async for item in request:
                 if isinstance(item, ChatDelta):
                     new_part = self._spoke and item.text and not self._draft.spoken

@@ -10,10 +10,10 @@ import signal
 import sys
 import traceback
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jail.peer.children import Children
-from jail.peer.edge import Edge
+from jail.peer.edge import Edge, Request
 from jail.peer.errors import AskFailed
 from jail.peer.items import ItemQueue
 from jail.peer.port import Port
@@ -24,6 +24,7 @@ from jail.peer.turn import Turn
 from jail.wire.connection import Asked, Connection
 from jail.wire.errors import PeerFault
 from jail.wire.schema import (
+    Body,
     Done,
     Drain,
     Failure,
@@ -34,6 +35,7 @@ from jail.wire.schema import (
     FileWrite,
     LogLine,
     Ping,
+    TurnHold,
     TurnStart,
 )
 
@@ -68,6 +70,20 @@ def run(listen_fd: int, home: str) -> int:
         loop.close()
 
 
+class _Outside(NamedTuple):
+    """One turn's way out (see jail.peer.tools.base.Outside)."""
+
+    turn: str
+    edge: Edge
+
+    async def ask(self, body: Body, timeout_s: float) -> Body:
+        answer: Body = await self.edge.ask(body, timeout_s)
+        return answer
+
+    async def stream(self, body: Body, silence_s: float) -> Request:
+        return await self.edge.stream(body, silence_s)
+
+
 class _Worker:
     """Core's requests and who works on them. All of it runs on the loop's thread."""
 
@@ -77,6 +93,7 @@ class _Worker:
         self._children = Children(loop)
         self._over: asyncio.Future[int] = loop.create_future()
         self._turns: dict[int, Turn] = {}
+        self._names: dict[str, Turn] = {}
         self._queues: dict[int, ItemQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._drains: list[int] = []
@@ -138,6 +155,9 @@ class _Worker:
                 self._finish_drain()
             case TurnStart() as start:
                 self._start_turn(asked.id, start)
+            case TurnHold(turn=name, held=held):
+                self._hold(name, held)
+                self._edge.reply(asked.id, Done())
             case (FileList() | FileStat() | FileRead() | FileWrite() | FileDelete()) as body:
                 self._serve_file().serve(asked.id, body)
 
@@ -163,6 +183,13 @@ class _Worker:
         elif self._files is not None:
             self._files.on_cancel(request_id)
 
+    def _hold(self, name: str, held: bool) -> None:
+        """Let a turn's time stand still, or go on; nothing for one that is over."""
+        if (turn := self._names.get(name)) is None:
+            return
+        (self._edge.held.add if held else self._edge.held.discard)(name)
+        turn.hold(held)
+
     def _start_turn(self, request_id: int, start: TurnStart) -> None:
         if self._drains:
             self._edge.error(request_id, "unavailable", "the jail is being closed; ask again")
@@ -171,10 +198,11 @@ class _Worker:
             self._edge.error(request_id, "overloaded", f"{_MAX_TURNS} turns run already", 5)
             return
         items = ItemQueue(partial(self._edge.credit, request_id), partial(self._edge.item, request_id))
-        around = Surroundings(self._home, self._children)
+        around = Surroundings(self._home, self._children, outside=_Outside(start.turn, self._edge))
         tools = Toolbox(start.turn, start.agent, BUILT_IN, self._edge, around, start.first_step)
         turn = Turn(start, self._edge, items, tools)
         self._turns[request_id], self._queues[request_id] = turn, items
+        self._names[start.turn] = turn
         task = self._loop.create_task(self._run_turn(request_id, start.turn, turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -185,7 +213,8 @@ class _Worker:
         except Exception as error:  # noqa: BLE001 - a bug in one turn must not end the others
             outcome = Failure("worker", f"the worker failed inside the jail: {type(error).__name__}")
             await self._report(name, error)
-        del self._turns[request_id], self._queues[request_id]
+        del self._turns[request_id], self._queues[request_id], self._names[name]
+        self._edge.held.discard(name)
         if isinstance(outcome, Failure):
             self._edge.error(request_id, outcome.code, outcome.message, outcome.retry_after_s)
         else:

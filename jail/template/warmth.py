@@ -5,28 +5,34 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 
+from jail.host.edges import Edges
 from jail.template.kernel import use_one_malloc_arena
 from jail.template.rehearsal import rehearse
+from jail.template.sealing import seal
 
 _INSIDE = "/certosa/lib"
-_REHEARSALS = 16  # the interpreter rewrites code that ran about eight times
+_REHEARSALS = 9  # the interpreter rewrites code that ran about eight times
 
 
-def warm_up(lib: str) -> None:
+def warm_up(lib: str, edges: Edges) -> None:
     """Import all that a worker imports, with ``lib`` standing for what jails see of it.
 
-    Afterwards imports find only what a jail mounts. To be called before the first fork.
+    Afterwards imports find only what a jail mounts. To be called before the first fork. Raises
+    OSError and BuildError.
     """
+    use_one_malloc_arena()
+    # it remembers names by reference: a worker that has one forgotten would write to where it lies
+    sys._clear_type_cache()
     for _ in range(_REHEARSALS):
-        rehearse()
+        rehearse(edges)
     for module in list(sys.modules.values()):
         _relocate(module, lib)
     sys.path[:] = [_INSIDE if path == lib else path for path in sys.path]
     sys.path_importer_cache.clear()
     os.chdir("/")
-    use_one_malloc_arena()
     gc.collect()
     gc.freeze()
+    seal()
 
 
 def _relocate(module: object, lib: str) -> None:

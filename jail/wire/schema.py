@@ -118,6 +118,8 @@ class Agent(Body, frozen=True):
     model: Annotated[str, Meta(max_length=128)]
     tools: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
     limits: Limits = Limits()
+    ask: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
+    """Those of the tools that act only once a person has allowed it."""
 
 
 class ResponseFormat(Body, frozen=True):
@@ -157,7 +159,7 @@ class Welcome(Body, frozen=True):
 ErrorCode = Literal[
     "unavailable",  # nobody serves this verb, or its service is down: try later
     "refused",  # the policy says no
-    "approval_required",  # the policy says ask, and nobody could be asked
+    "approval_required",  # a person has to be asked first
     "not_found",
     "invalid",  # the request makes no sense: mend it
     "limit",  # a limit of the turn's is reached
@@ -227,12 +229,77 @@ class StepEnd(FromJail, frozen=True, tag="step.end"):
     ok: bool
 
 
+class ApprovalAsk(FromJail, frozen=True, tag="approval.ask"):
+    """Have a person asked whether a tool may act, now. Reply: Done where it may; ``refused`` if not."""
+
+    step: Step
+    tool: Name
+    arguments: Text
+
+
 class LogLine(FromJail, frozen=True, tag="log"):
     """A line for the operator's log (bounded per turn). Reply: Done."""
 
     level: Literal["info", "warning", "error"]
     event: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
     detail: Annotated[str, Meta(max_length=500)] = ""
+
+
+FetchId = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
+Chunk = Annotated[bytes, Meta(max_length=262_144)]
+
+
+class Header(Body, frozen=True):
+    """One header of HTTP."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    value: Annotated[str, Meta(max_length=16_384)]
+
+
+class HttpFetch(FromJail, frozen=True, tag="http.fetch"):
+    """Make a request of a server outside. Items: HttpItem, the head first; reply: HttpEnd.
+
+    ``fetch`` names it, anew each time. With ``more`` the rest of the body follows as ``http.body``, each
+    once the one before was answered. A value ``{{credential:NAME}}`` is filled in outside the jail.
+    """
+
+    fetch: FetchId
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+    url: Annotated[str, Meta(min_length=1, max_length=8_192)]
+    headers: Annotated[tuple[Header, ...], Meta(max_length=64)] = ()
+    body: Chunk = b""
+    more: bool = False
+
+
+class HttpBody(FromJail, frozen=True, tag="http.body"):
+    """The next piece of a running fetch's body. Reply: Done, when there is room for another."""
+
+    fetch: FetchId
+    data: Chunk
+    last: bool
+
+
+class HttpHead(Body, frozen=True, tag="head"):
+    """How the answer begins, after redirects; ``url`` is where it came from, without its query."""
+
+    status: Annotated[int, Meta(ge=100, le=999)]
+    url: Annotated[str, Meta(max_length=16_384)]
+    headers: Annotated[tuple[Header, ...], Meta(max_length=256)] = ()
+
+
+class HttpData(Body, frozen=True, tag="data"):
+    """A piece of the answer's body, decompressed."""
+
+    data: Chunk
+
+
+HttpItem = HttpHead | HttpData
+
+
+class HttpEnd(Body, frozen=True):
+    """The answer is whole; ``body_bytes`` of it came."""
+
+    body_bytes: Count
 
 
 class ChatDelta(Body, frozen=True, tag="delta"):
@@ -282,6 +349,13 @@ class TurnStart(ToJail, frozen=True, tag="turn.start"):
     first_step: Step = 1
 
 
+class TurnHold(ToJail, frozen=True, tag="turn.hold"):
+    """A person is asked something: while ``held`` the turn's time stands still. Reply: Done."""
+
+    turn: TurnId
+    held: bool
+
+
 class Drain(ToJail, frozen=True, tag="drain"):
     """Finish what runs, take nothing new; the worker exits after its Done."""
 
@@ -292,7 +366,6 @@ class Ping(ToJail, frozen=True, tag="ping"):
 
 Mark = Annotated[str, Meta(pattern=r"^[0-9a-f-]{0,80}\Z")]
 """Differs whenever a file's content may; "" where nobody asked."""
-Chunk = Annotated[bytes, Meta(max_length=262_144)]
 UploadId = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 
 
@@ -441,10 +514,14 @@ FROM_JAIL = _by_tag(
     Verb(SessionAppend, None, Done),
     Verb(StepBegin, None, Done),
     Verb(StepEnd, None, Done),
+    Verb(ApprovalAsk, None, Done),
     Verb(LogLine, None, Done),
+    Verb(HttpFetch, HttpItem, HttpEnd),
+    Verb(HttpBody, None, Done),
 )
 TO_JAIL = _by_tag(
     Verb(TurnStart, TurnItem, TurnEnd),
+    Verb(TurnHold, None, Done),
     Verb(FileList, FileEntries, Done),
     Verb(FileStat, None, FileInfo),
     Verb(FileRead, FileChunk, FileInfo),
@@ -455,13 +532,12 @@ TO_JAIL = _by_tag(
 )
 # Verbs of the design that nobody serves yet: answered ``unavailable``, whatever they carry.
 RESERVED_FROM_JAIL = frozenset({
-    "http.fetch", "session.list", "credential.list", "task.add", "task.list", "task.cancel",
+    "session.list", "credential.list", "task.add", "task.list", "task.cancel",
     "watch.add", "watch.list", "watch.cancel", "watch.report", "doc.share", "doc.list",
-    "doc.open", "agent.ask", "mcp.list", "mcp.call", "skill.call", "approval.ask",
+    "doc.open", "agent.ask", "mcp.list", "mcp.call", "skill.call",
 })  # fmt: skip
 RESERVED_TO_JAIL = frozenset({
     "tick", "tool.call", "skill.reload",
-    "approval.answer",
 })  # fmt: skip
 
 

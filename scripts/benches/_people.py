@@ -2,24 +2,14 @@
 
 import http.client
 import json
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 from core.cli.demo_server import DemoServer
-from scripts.benches._yard import SOURCE, BenchError
+from scripts.benches._yard import BenchError
 
 _LIMIT_S = 120.0
-_END_S = 10.0
-_RUN = """
-import runpy, sys
-sys.path.insert(0, sys.argv.pop(1))
-runpy.run_module(sys.argv.pop(1), run_name="__main__")
-"""
 
 
 def add_users(server: DemoServer, count: int) -> list[str]:
@@ -97,23 +87,3 @@ def take_turns(port: int, model: str, tokens: list[str], texts: Sequence[str]) -
     with ThreadPoolExecutor(4) as pool:
         for _ in pool.map(turn, tokens):
             pass
-
-
-@contextmanager
-def running_program(module: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """A module of this checkout as a process with pipes; its input is closed at the end, then SIGTERM."""
-    argv = [sys.executable, "-I", "-c", _RUN, str(SOURCE), module, *arguments]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        if process.poll() is None and module.startswith("tests."):
-            process.terminate()
-        killer = threading.Timer(_END_S, process.kill)
-        killer.start()
-        process.wait()
-        killer.cancel()
-        assert process.stdout is not None
-        process.stdout.close()

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from core.capacity.program import running_module
 from core.cli.demo_server import demo_server
-from scripts.benches._people import add_users, running_program
+from scripts.benches._people import add_users
 from scripts.benches._yard import BenchError
 from scripts.benches.result import Result, median_and_p99
 
@@ -59,8 +60,8 @@ class Place:
 def measure() -> Iterator[Result]:
     """The log, then live, each to one client and to 50."""
     with (
-        running_program("tests.fakes.model_server") as upstream,
-        running_program("scripts.benches._event_server") as plain,
+        running_module("tests.fakes.model_server", terminate=True) as upstream,
+        running_module("scripts.benches._event_server") as plain,
     ):
         assert upstream.stdout is not None
         assert plain.stdout is not None

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from core.capacity.program import running_module
 from core.cli.demo_server import demo_server
-from scripts.benches._people import add_users, running_program
+from scripts.benches._people import add_users
 from scripts.benches._yard import BenchError
 from scripts.benches.result import Result, median_and_p99
 
@@ -31,7 +32,7 @@ _MB = 1_000_000
 
 def measure() -> Iterator[Result]:
     """Uploads, then downloads."""
-    with running_program("scripts.benches._file_server") as plain, demo_server() as server:
+    with running_module("scripts.benches._file_server") as plain, demo_server() as server:
         assert plain.stdout is not None
         bare = Place(int(plain.stdout.readline()), "/file")
         (token,) = add_users(server, 1)

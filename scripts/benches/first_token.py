@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from core.capacity.program import running_module
 from core.cli.demo_server import DemoServer, demo_server
-from scripts.benches._people import Client, add_users, running_program, warm_up
+from scripts.benches._people import Client, add_users, warm_up
 from scripts.benches._yard import BenchError
 from scripts.benches.result import Result, median_and_p99
 
@@ -40,7 +41,7 @@ model = "{model}"
 
 def measure() -> Iterator[Result]:
     """Alone, then beside the streams."""
-    with running_program("tests.fakes.model_server") as upstream:
+    with running_module("tests.fakes.model_server", terminate=True) as upstream:
         assert upstream.stdout is not None
         url = upstream.stdout.readline().strip()
         with demo_server(_CONFIG.format(url=url, model=_PROBE)) as server:
@@ -92,7 +93,7 @@ def _result(direct: Client, through: Client, conditions: dict[str, str | int | f
 def _streams(port: int, users: list[str]) -> Iterator[dict[str, float]]:
     """The load while it runs; what is given is filled at its end."""
     given: dict[str, float] = {}
-    with running_program("scripts.benches._streams", str(port), "long") as load:
+    with running_module("scripts.benches._streams", str(port), "long") as load:
         assert load.stdin is not None
         assert load.stdout is not None
         load.stdin.write(json.dumps(users) + "\n")

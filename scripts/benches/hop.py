@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from actors.approvals import ApprovalRules
 from actors.base import Ref, tell
 from actors.edge import Edge
 from actors.service import RequestKey, TurnSpec, VerbRequest
@@ -30,6 +31,7 @@ from jail.wire.schema import Agent, Delta, Done, Limits
 from scripts.benches._pair import running_pair
 from scripts.benches._yard import BenchError, Yard, open_yard
 from scripts.benches.result import Result, median_and_p99
+from tests.fakes.approval_book import FakeBook
 from tests.fakes.handle import FakeHandle
 from tests.fakes.sink import FakeSink
 
@@ -93,6 +95,8 @@ class _Core:
             jails=_OneJail(sock),
             services={"step.begin": _AtOnce()},
             mode=lambda _verb: "on",
+            book=FakeBook(),
+            rules=ApprovalRules(),
             next_life=lambda: next(lives),
             start_timeout_s=_LIMIT_S,
         )

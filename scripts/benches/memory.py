@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.cli.demo_server import demo_server
+from core.pool.meminfo import available_bytes
 from scripts.benches._people import add_users, take_turns
 from scripts.benches._yard import BenchError, open_yard
 from scripts.benches.result import Result, median_and_p99
@@ -26,7 +27,6 @@ _TURNS = (
 )  # fmt: skip
 _KEEP_ALL = "[pool]\nidle_s = 7200\n"
 _SLEEP = ("/usr/bin/sleep", "600")
-_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
 _NAMESPACES = re.compile(r"^NSpid:\s+\d+\s+1$", re.MULTILINE)
 _LOOKS, _LOOK_S = 5, 0.1
@@ -124,9 +124,7 @@ def _available() -> float:
     looks = []
     for _ in range(_LOOKS):
         time.sleep(_LOOK_S)
-        found = _AVAILABLE.search(Path("/proc/meminfo").read_text())
-        assert found is not None
-        looks.append(float(found[1]) * 1024)
+        looks.append(float(available_bytes()))
     return median_and_p99(looks)[0]
 
 
@@ -152,10 +150,16 @@ def _children(pid: int, name: str = "") -> list[int]:
 
 def _first_processes(pid: int) -> list[int]:
     """Children that are pid 1 of a pid namespace of their own: forked workers."""
-    return [
-        child for child in _children(pid) if _NAMESPACES.search(Path(f"/proc/{child}/status").read_text())
-    ]
+    return [child for child in _children(pid) if _NAMESPACES.search(_said(child, "status"))]
 
 
 def _name(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
+    return _said(pid, "comm").strip()
+
+
+def _said(pid: int, file: str) -> str:
+    """Of a process in /proc; "" for one that has just ended, as the one that measures jails often has."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

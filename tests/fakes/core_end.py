@@ -22,6 +22,7 @@ from jail.wire.connection import (
 from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.schema import (
     Agent,
+    ApprovalAsk,
     Body,
     ChatEnd,
     Delta,
@@ -29,6 +30,8 @@ from jail.wire.schema import (
     Drain,
     Failure,
     History,
+    HttpBody,
+    HttpFetch,
     LogLine,
     Message,
     Ping,
@@ -52,7 +55,7 @@ class Answer:
     """What the model says in one round; ``end`` None: it never comes to an end."""
 
     items: Sequence[Body] = ()
-    end: ChatEnd | Failure | None = _STOP
+    end: Body | None = _STOP
 
 
 @dataclass
@@ -76,7 +79,7 @@ class TurnLog:
 class _Chat:
     id: int
     items: list[Body]
-    end: ChatEnd | Failure | None
+    end: Body | None
 
 
 class CoreEnd:
@@ -92,11 +95,17 @@ class CoreEnd:
         self.grants = True
         self.appended: list[Message] = []
         self.chats: list[ProviderChat] = []
+        self.fetched: list[Answer] = []
+        """What servers outside answer, one after the other."""
+        self.fetches: list[HttpFetch] = []
+        self.uploads: list[bytes] = []
         self.steps: list[StepBegin | StepEnd] = []
         self.logs: list[LogLine] = []
         self.refuse: dict[type[Body], Failure] = {}
         self.unanswered: list[Body] = []
         self.silent: set[type[Body]] = set()
+        self.silent_ids: list[int] = []
+        self.asked: list[ApprovalAsk] = []
         self.cancelled_chats = 0
         self.items_sent = 0
         self.software = ""
@@ -227,6 +236,7 @@ class CoreEnd:
     def _serve(self, request_id: int, body: Any) -> None:
         if type(body) in self.silent:
             self.unanswered.append(body)
+            self.silent_ids.append(request_id)
             return
         refusal = self.refuse.get(type(body))
         if refusal is not None:
@@ -238,6 +248,14 @@ class CoreEnd:
                 answer = self.answers.pop(0) if self.answers else Answer()
                 self._open_chats[request_id] = _Chat(request_id, list(answer.items), answer.end)
                 return
+            case HttpFetch():
+                self.fetches.append(body)
+                self.uploads.append(body.body)
+                answer = self.fetched.pop(0)
+                self._open_chats[request_id] = _Chat(request_id, list(answer.items), answer.end)
+                return
+            case HttpBody(data=data):
+                self.uploads.append(data)
             case SessionLoad():
                 for at in range(0, len(self.history), 64):
                     part = History(tuple(self.history[at : at + 64]))
@@ -246,6 +264,8 @@ class CoreEnd:
                 self.appended += messages
             case StepBegin() | StepEnd():
                 self.steps.append(body)
+            case ApprovalAsk():
+                self.asked.append(body)
             case LogLine():
                 self.logs.append(body)
         self.send(self.connection.reply(request_id, Done()))

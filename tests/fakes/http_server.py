@@ -99,7 +99,7 @@ def http_server(respond: Callable[[Seen], Answer], unix_path: Path | None = None
                 self.wfile.write(piece)
                 self.wfile.flush()
 
-        do_GET = do_POST = do_DELETE = _serve
+        do_GET = do_POST = do_PUT = do_DELETE = _serve
 
     server: socketserver.BaseServer
     if unix_path is not None:

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from core.approvals import ApprovalDesk, Book
 from core.config import (
     AccessSection,
     AdminSection,
@@ -18,7 +19,9 @@ from core.config import (
 )
 from core.egress.credential_messages import CredentialInfo, KeyRotated
 from core.egress.messages import TokenInfo
+from core.egress.oauth_messages import ConnectBegun, ConnectSeen, ConnectTold, OAuthInfo
 from core.hub import AdministrationError, Agents, HubParts, HubServer, MadeToken
+from core.hub.connecting import ConnectBody
 from core.hub.credentials import NewValue
 from core.hub.tls import Tls
 from core.metrics import Metrics
@@ -27,6 +30,7 @@ from core.users import User
 from core.vault.box import Box
 from core.vault.terms import CredentialTerms
 from tests.fakes.accounts import FakeAccounts
+from tests.fakes.egress_rules import FakeRules
 from tests.fakes.home_calls import HomeCalls
 from tests.fakes.scripted_turns import ScriptedTurns
 from tests.fakes.token_book import TokenBook
@@ -144,6 +148,52 @@ class FakeKeeper:
         return KeyRotated(1, len({owner for owner, _ in self.kept}), len(self.kept))
 
 
+class FakeConnector:
+    """Implements core.hub.connecting.Connector: one state waits, alice's; ``finished`` is what was done."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, str, ConnectBody]] = []
+        self.finished: list[tuple[str, str, str, str]] = []
+
+    async def begin(self, owner: str, name: str, body: ConnectBody) -> ConnectBegun:
+        if body.provider != "acme":
+            raise AdministrationError("invalid", f"there is no {body.provider!r} to connect with")
+        self.begun.append((owner, name, body))
+        return ConnectBegun(1, body.flow or "browser", "https://acme.example/authorize?state=s", "", 600)
+
+    async def told(self, owner: str, name: str) -> ConnectTold:
+        if (owner, name) not in [(whose, which) for whose, which, _ in self.begun]:
+            raise AdministrationError("not_found", f"{name} is not being connected")
+        return ConnectTold(1, "acme", "done" if self.finished else "waiting", "")
+
+    async def look(self, provider: str, state: str) -> ConnectSeen:
+        if (provider, state) != ("acme", "the-state"):
+            raise AdministrationError("invalid", "this link is <none>")
+        return ConnectSeen(1, "alice", "mail")
+
+    async def finish(self, provider: str, state: str, code: str, error: str) -> None:
+        await self.look(provider, state)
+        self.finished.append((provider, state, code, error))
+        if error:
+            raise AdministrationError("invalid", "it was refused by its owner: nothing was connected")
+
+    async def providers(self, owner: str) -> tuple[OAuthInfo, ...]:
+        return (OAuthInfo("acme", ("browser",), ("api.acme.example",), ("read",), True),)
+
+
+class FakeReporter:
+    """Implements core.hub.acts.Reporter: keeps what it is told, or says why not."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str, str]] = []
+        self.refusal = ""
+
+    async def report(self, kind: str, outcome: str, on: str, detail: str) -> None:
+        if self.refusal:
+            raise AdministrationError("unavailable", self.refusal)
+        self.told.append((kind, outcome, on, detail))
+
+
 class FakeInsight:
     """Implements core.hub.Insight: says which question was asked."""
 
@@ -197,11 +247,15 @@ class HubProcess:
         self.metrics = Metrics()
         self.administration = FakeAdministration()
         self.credentials = FakeKeeper()
+        self.rules = FakeRules()
+        self.connector = FakeConnector()
+        self.reporter = FakeReporter()
         self.accounts = FakeAccounts()
         self.failed_logins: list[tuple[str, str]] = []
         self.missing: list[str] = []
         self.storage = Storage(directory / "sealed", 1)
         self.sessions = SessionsService(self.storage, sessions or SessionsSection())
+        self.turns.book = Book(self.storage, self.metrics)
         self._tls = tls
         self._limits = stall_s, keep_alive_s
         self._stopped = False
@@ -262,10 +316,15 @@ class HubProcess:
             calls=self.calls,
             sessions=self.sessions,
             library=Library(self.storage, self.sessions),
+            approvals=ApprovalDesk(self.storage, self.turns),
+            held_s=0.0,
             agents=Agents(self.users_dir, self.config),
             metrics=self.metrics,
             administration=self.administration,
             credentials=self.credentials,
+            egress=self.rules,
+            connector=self.connector,
+            reporter=self.reporter,
             accounts=self.accounts,
             login_failed=lambda address, token_id: self.failed_logins.append((address, token_id)),
             insight=FakeInsight(),

@@ -34,3 +34,9 @@ def holds(pid: int, needle: bytes) -> bool:
                     return True
     assert found > 1 << 20, "next to nothing could be read"
     return False
+
+
+def private_bytes(pid: int) -> int:
+    """What a process has of its own, shared with nobody (proc_pid_smaps(5))."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_")) * 1024

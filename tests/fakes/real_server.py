@@ -307,11 +307,34 @@ def command(before: str, *arguments: str) -> list[str]:
     return [sys.executable, "-I", "-c", _CODE.format(before=before), str(ROOT), *arguments]
 
 
+def run_certosa(
+    server: RealServer, line: str, value: str = "", person: Person | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """A command of the command line, done; AssertionError where it fails.
+
+    Args:
+        value: what is typed in, a secret perhaps.
+        person: whose token it has.
+    """
+    done = subprocess.run(
+        command("", "--config", str(server.config_path), *line.split()),
+        input=value + "\n", capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        env=os.environ | ({"CERTOSA_TOKEN": person.token} if person else {}),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def toml(sections: Sections) -> str:
-    """Sections as TOML; values are what JSON and TOML write alike."""
+    """Sections as TOML; values are what JSON and TOML write alike, or lists of sections."""
     lines = []
     for name, values in sections.items():
-        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        lists = {k: v for k, v in values.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
+        plain = {k: v for k, v in values.items() if k not in lists}
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in plain.items())]
+        for key, tables in lists.items():
+            for table in tables:
+                lines += [f"[[{name}.{key}]]", *(f"{k} = {json.dumps(v)}" for k, v in table.items())]
     return "\n".join(lines) + "\n"
 
 

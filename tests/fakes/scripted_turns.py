@@ -4,8 +4,10 @@ import queue
 import threading
 from collections.abc import Callable
 
-from actors.service import TurnSpec
-from jail.wire.schema import Delta, Failure, ToolEnded, ToolStarted, TurnEnd, TurnItem, Usage
+from actors.approvals import Answered
+from actors.asking import ApprovalResolved, ApprovalWanted, Resolution
+from actors.service import ApprovalBook, SinkItem, TurnSpec
+from jail.wire.schema import Delta, Failure, ToolEnded, ToolStarted, TurnEnd, Usage
 
 WAIT_S = 10.0
 
@@ -20,7 +22,7 @@ class PlayedTurn:
         self.ended = threading.Event()
         self._lock = threading.Lock()
 
-    def put(self, item: TurnItem) -> None:
+    def put(self, item: SinkItem) -> None:
         """Append any event; raises once the turn has ended."""
         with self._lock:
             assert not self.ended.is_set(), "the turn has ended"
@@ -61,6 +63,8 @@ class ScriptedTurns:
         self.started: queue.SimpleQueue[PlayedTurn] = queue.SimpleQueue()
         self.turns: dict[tuple[str, str], PlayedTurn] = {}
         self.errors: list[BaseException] = []
+        self.book: ApprovalBook | None = None
+        self.asked: dict[tuple[str, str], PlayedTurn] = {}
         self._threads: list[threading.Thread] = []
 
     def start(self, spec: TurnSpec) -> None:
@@ -76,9 +80,33 @@ class ScriptedTurns:
         played.cancelled.set()
         played.end(Failure("cancelled", "the turn was cancelled"))
 
+    def answer_approval(self, user: str, approval: str, allow: bool, answered: Answered) -> None:
+        """As the user's actor, whose only open questions are those in ``asked``."""
+        turn = self.asked.pop((user, approval), None)
+        if turn is None:
+            answered(None, None)
+            return
+        outcome: Resolution = "allowed" if allow else "refused"
+
+        def settled(failure: Failure | None) -> None:
+            turn.put(ApprovalResolved(approval, outcome))
+            answered(outcome, failure)
+
+        assert self.book is not None
+        self.book.settle(turn.spec, approval, outcome, settled)
+
     def next(self) -> PlayedTurn:
         """The next turn that was started."""
         return self.started.get(timeout=WAIT_S)
+
+    def ask(self, turn: PlayedTurn, wanted: ApprovalWanted) -> None:
+        """Ask a turn's user something, to the moment at which it is open."""
+        assert self.book is not None
+        kept: queue.SimpleQueue[Failure | None] = queue.SimpleQueue()
+        self.book.keep(turn.spec, wanted, kept.put)
+        assert kept.get(timeout=WAIT_S) is None
+        self.asked[turn.spec.handle.user, wanted.approval] = turn
+        turn.put(wanted)
 
     def close(self) -> None:
         """End what runs and join the threads; raises what a script raised."""

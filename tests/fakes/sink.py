@@ -3,21 +3,22 @@
 import threading
 from collections.abc import Callable
 
-from jail.wire.schema import Failure, TurnEnd, TurnItem
+from actors.service import SinkItem
+from jail.wire.schema import Failure, TurnEnd
 
 
 class FakeSink:
     """Implements actors.service.TurnSink; ``ended`` is set by finish."""
 
     def __init__(self, accept: bool = True) -> None:
-        self.items: list[TurnItem] = []
+        self.items: list[SinkItem] = []
         self.outcomes: list[TurnEnd | Failure] = []
         self.ended = threading.Event()
         self.waiting: list[Callable[[], None]] = []
         self._accept = accept
         self.again: list[bool] = []
 
-    def append(self, item: TurnItem, accepted: Callable[[], None]) -> None:
+    def append(self, item: SinkItem, accepted: Callable[[], None]) -> None:
         self.items.append(item)
         if self._accept:
             accepted()

@@ -10,10 +10,14 @@ from actors.instructions import (
     Finish,
     Gone,
     Instruction,
+    KeepApproval,
     Kill,
     Launch,
+    Say,
     Send,
     Serve,
+    SettleApproval,
+    TellAnswered,
     Used,
 )
 from actors.service import Mode, TurnSpec
@@ -56,6 +60,10 @@ class House:
         self.busy: dict[int, bool] = {}  # as it was last told, by life
         self.gone = False
         self.frames = 0
+        self.keeping: list[str] = []  # questions that the book writes down
+        self.settling: list[str] = []  # and those whose decision it does
+        self.decided: set[str] = set()
+        self.questions: list[str] = []
 
     # -- stimuli ------------------------------------------------------------------------------------
 
@@ -66,7 +74,7 @@ class House:
             self._hear()
             return
         life = state.life - choices.chance(16)
-        match choices.below(12):
+        match choices.below(15):
             case 0 | 1 if len(self.sinks) < _MAX_TURNS and not self.gone:
                 self._start()
             case 2:
@@ -76,6 +84,17 @@ class House:
             case 6 if self.unaccepted:
                 turn = choices.one(list(self.unaccepted))
                 self._do(state.accepted(life, turn, self.unaccepted.pop(turn)))
+            case 12 if self.keeping:
+                name = self.keeping.pop(choices.below(len(self.keeping)))
+                lost = choices.one((None, None, Failure("unavailable", "no room")))
+                self._do(state.approval_kept(name, lost, self.now_s))
+            case 13 if self.questions:
+                name = choices.one(self.questions)
+                self._do(state.answer_approval(name, choices.chance(128), _nobody, self.now_s))
+            case 14 if self.settling:
+                name = self.settling.pop(choices.below(len(self.settling)))
+                lost = choices.one((None, None, Failure("unavailable", "no room")))
+                self._do(state.approval_settled(name, lost))
             case 7:
                 self.now_s += choices.one(_STEPS_S)
             case 8:
@@ -146,7 +165,7 @@ class House:
     # -- instructions -------------------------------------------------------------------------------
 
     def _do(self, out: list[Instruction]) -> None:
-        assert not self.gone or all(isinstance(each, Finish | Gone) for each in out)
+        assert not self.gone or all(isinstance(each, Finish | Gone | TellAnswered) for each in out)
         for instruction in out:
             self._carry_out(instruction)
         self._check()
@@ -186,6 +205,18 @@ class House:
                 assert not self.sinks[turn].outcomes, "an event after the turn's end"
                 assert sink is self.sinks[turn]
                 self.unaccepted[turn] = self.unaccepted.get(turn, 0) + 1
+            case KeepApproval(question):
+                self.keeping.append(question.id)
+                self.questions.append(question.id)
+            case SettleApproval(question, _):
+                assert question.id not in self.decided, "decided twice"
+                self.decided.add(question.id)
+                self.settling.append(question.id)
+            case Say(sink, _):
+                assert isinstance(sink, FakeSink)
+                assert not sink.outcomes, "an event after the turn's end"
+            case TellAnswered():
+                pass
             case Finish(sink, outcome):
                 sink.finish(outcome)
             case Gone():
@@ -204,7 +235,9 @@ class House:
         for turn, sink in self.sinks.items():
             assert len(sink.outcomes) + (turn in state._turns) == 1, "a turn has to end once"
         assert (link is not None) == (state.phase in ("starting", "ready", "draining"))
-        assert set(state._open) == set(self.served)
+        asking = {number for number, open_ in state._open.items() if open_.question is not None}
+        assert set(state._open) == set(self.served) | asking
+        assert not asking & set(self.served), "served before it was allowed"
         assert all(open_.turn.spec.turn in state._turns for open_ in state._open.values())
         if link is None:
             assert not state._open
@@ -220,7 +253,7 @@ class House:
     def close(self) -> None:
         """Leave, and let every deadline pass: nothing may be left over."""
         self._do(self.state.leave(self.now_s))
-        for _ in range(12):
+        for _ in range(12 + len(self.questions)):
             if self.state.phase == "cold":
                 break
             due = self.state.next_deadline_s()
@@ -229,6 +262,10 @@ class House:
             self._do(self.state.tick(self.now_s))
         assert self.gone
         assert all(len(sink.outcomes) == 1 for sink in self.sinks.values())
+
+
+def _nobody(*_: object) -> None:
+    """Who answered does not wait for what came of it."""
 
 
 def _tag(ours: Any) -> Any:

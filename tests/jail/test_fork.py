@@ -19,9 +19,10 @@ from jail.host.oneshot import advance
 from jail.host.profile import Limits
 from jail.host.running import Phase, RunningJail
 from jail.host.starters import check_interpreter
+from jail.host.template import Template
 from tests.fakes import jail_shell
 from tests.fakes.jails import USER_UIDS, House, is_root, with_profile
-from tests.fakes.memory import holds, wait_for_a_program
+from tests.fakes.memory import holds, private_bytes, wait_for_a_program
 from tests.jail.conftest import Enter
 
 
@@ -86,6 +87,49 @@ def test_not_even_a_users_name_reaches_the_template(house: House, starter: ForkS
     assert holds(os.getpid(), name.encode())
     assert not holds(others.jail.init_pid, name.encode())
     assert not holds(starter.template.pid, name.encode())
+
+
+def test_a_rehearsed_template_has_one_thread_and_no_more_open_than_it_needs(
+    house: House, starter: ForkStarter, enter: Enter
+) -> None:
+    enter("alice")  # it forks when it has rehearsed, never before
+    pid = starter.template.pid
+    links = [_link(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    kinds = [link.partition(":")[0] for link in links]
+
+    assert len(os.listdir(f"/proc/{pid}/task")) == 1
+    assert kinds.count("socket") == 1  # the spawner's
+    assert kinds.count("pipe") == 2  # where its forks say that they were taken
+    assert not [link for link in links if "eventpoll" in link or "eventfd" in link or "epoll" in link]
+    assert not [link for link in links if link.startswith(str(house.layout.run_dir))]
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:  # one of a fork that has just ended
+        return ""
+
+
+def test_a_template_without_the_spawners_directory_is_refused_with_its_name(
+    house: House, tmp_path: Path
+) -> None:
+    template = Template(house.system.python, house.staged.app, tmp_path / "nowhere")
+
+    with pytest.raises(HostError, match="nowhere: No such file"):
+        template.warm()
+    assert template.pid is None
+
+
+def test_a_forked_worker_has_less_than_half_of_an_executed_ones_memory_to_itself(enter: Enter) -> None:
+    own = {}
+    for kind in ("fork", "exec"):
+        jail = enter("alice", command=(), start=kind)
+        jail.jail.edge.settimeout(60)
+        assert jail.jail.edge.recv(1) == b"\xff"  # ZMTP's signature: the worker has its socket
+        own[kind] = private_bytes(jail.jail.init_pid)
+
+    assert 1 << 20 < own["fork"] < own["exec"] / 2
 
 
 @pytest.mark.wall("random")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from actors.asking import ApprovalResolved, ApprovalWanted, Kind, Resolution
 from core.sessions.events import Accepted, Ended, Failed, Finish, Resumed, SessionEvent, Used
 from jail.wire.schema import Delta, ErrorCode, Notice, ToolEnded, ToolProgress, ToolStarted
 
@@ -46,7 +47,7 @@ class DeltaEvent(Event, frozen=True, tag="delta"):
 
 
 class ToolCallEvent(Event, frozen=True, tag="tool_call"):
-    """A tool begins to act."""
+    """A tool is to act: at once, or once its user has allowed it."""
 
     step: _Step
     name: str
@@ -66,6 +67,25 @@ class ToolResultEvent(Event, frozen=True, tag="tool_result"):
     step: _Step
     ok: bool
     text: str
+
+
+class ApprovalWantedEvent(Event, frozen=True, tag="approval_wanted"):
+    """The user is asked whether a tool or a verb may act; the turn waits, and its time stands still."""
+
+    approval: Annotated[str, Meta(description="its id, for the answer")]
+    kind: Kind
+    name: Annotated[str, Meta(description="the tool's or the verb's")]
+    arguments: Annotated[str, Meta(description="JSON text; only its beginning where `cut`")]
+    cut: bool
+    step: Annotated[int, Meta(ge=0, description="the tool call within its turn; 0 for a verb")]
+    expires_s: Annotated[int, Meta(description="Unix time, past which it counts as a refusal")]
+
+
+class ApprovalResolvedEvent(Event, frozen=True, tag="approval_resolved"):
+    """It is no longer asked: `expired` and `ended` (its turn did) are refusals too."""
+
+    approval: str
+    outcome: Resolution
 
 
 class NoticeEvent(Event, frozen=True, tag="notice"):
@@ -103,8 +123,9 @@ class ErrorEvent(Event, frozen=True, tag="error"):
 
 
 AnyEvent = (
-    AcceptedEvent | DeltaEvent | ToolCallEvent | ToolProgressEvent | ToolResultEvent | NoticeEvent
-    | ResumedEvent | UsageEvent | DoneEvent | ErrorEvent
+    AcceptedEvent | DeltaEvent | ToolCallEvent | ToolProgressEvent | ToolResultEvent
+    | ApprovalWantedEvent | ApprovalResolvedEvent | NoticeEvent | ResumedEvent | UsageEvent | DoneEvent
+    | ErrorEvent
 )  # fmt: skip
 
 _encode = msgspec.json.Encoder().encode
@@ -130,6 +151,19 @@ def shown(session: str, event: SessionEvent) -> AnyEvent:
             return ToolCallEvent(*head, item.step, item.name, item.arguments)
         case ToolEnded():
             return ToolResultEvent(*head, item.step, item.ok, item.text)
+        case ApprovalWanted():
+            return ApprovalWantedEvent(
+                *head,
+                item.approval,
+                item.kind,
+                item.name,
+                item.arguments,
+                item.cut,
+                item.step,
+                item.expires_s,
+            )
+        case ApprovalResolved():
+            return ApprovalResolvedEvent(*head, item.approval, item.outcome)
         case Notice():
             return NoticeEvent(*head, item.text)
         case Accepted():

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from core.approvals import ApprovalDesk
 from core.config import LiveSection
 from core.hub.agents import Agents
 from core.hub.tokens import Verifier
@@ -23,6 +24,7 @@ class LiveParts:
     starter: Starter
     sessions: SessionsService
     agents: Agents
+    approvals: ApprovalDesk
     metrics: Metrics
     stall_s: float
     keep_alive_s: float

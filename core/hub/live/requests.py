@@ -80,13 +80,27 @@ class Unwatch(_Request, frozen=True, tag="unwatch"):
     ref: Ref = ""
 
 
+class Approve(_Request, frozen=True, tag="approve"):
+    """Let what an approval_wanted asks for act. Answer: decided; refused with 409 where it is not open."""
+
+    approval: Annotated[str, Meta(max_length=64)]
+    ref: Ref = ""
+
+
+class Refuse(_Request, frozen=True, tag="refuse"):
+    """Do not. Answer as to approve."""
+
+    approval: Annotated[str, Meta(max_length=64)]
+    ref: Ref = ""
+
+
 class Ping(_Request, frozen=True, tag="ping"):
     """Answer: pong."""
 
     ref: Ref = ""
 
 
-AnyRequest = Start | Cancel | Watch | Unwatch | Ping
+AnyRequest = Start | Cancel | Watch | Unwatch | Approve | Refuse | Ping
 
 
 class _Answer(msgspec.Struct, frozen=True, tag_field="type"):
@@ -123,6 +137,14 @@ class Unwatched(_Answer, frozen=True, tag="unwatched"):
     ref: Ref
     session: str
     last: EventId
+
+
+class Decided(_Answer, frozen=True, tag="decided"):
+    """The answer to an approval counts; its approval_resolved says the same to all who watch."""
+
+    ref: Ref
+    approval: str
+    allowed: bool
 
 
 class Pong(_Answer, frozen=True, tag="pong"):
@@ -167,4 +189,4 @@ class WatchEnded(_Answer, frozen=True, tag="watch_ended"):
     oldest: EventId | None = None
 
 
-AnyAnswer = Started | Cancelling | Watching | Unwatched | Pong | Refused | WatchEnded
+AnyAnswer = Started | Cancelling | Watching | Unwatched | Decided | Pong | Refused | WatchEnded

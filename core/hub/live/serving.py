@@ -4,6 +4,7 @@ import msgspec
 from aiohttp import web
 
 from core.hub.access import ACCESS
+from core.hub.bodies import parsed
 from core.hub.errors import HubError
 from core.hub.live.handshake import check_origin, offered_token
 from core.hub.live.parts import LiveParts
@@ -13,7 +14,6 @@ from core.hub.live.socket import Socket
 from core.hub.live.starting import Starting
 from core.hub.live.stream import EventStreams
 from core.hub.live.streams import Streams
-from core.hub.sessions import parsed
 from core.hub.tokens import authenticate, token_of
 
 

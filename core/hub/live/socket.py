@@ -13,6 +13,7 @@ import structlog
 from aiohttp import WSMsgType, web
 
 from core.errors import CoreError, SealError
+from core.hub.approvals import answer as answer_approval
 from core.hub.errors import HubError, invalid
 from core.hub.live import requests as said
 from core.hub.live.endings import CLOSE_CODES, MESSAGES, reason
@@ -221,6 +222,10 @@ class Socket:
                 task.cancel()
                 watch.close()
                 await self._answer(said.Unwatched(request.ref, request.session, watch.after))
+            case said.Approve() | said.Refuse():
+                allow = isinstance(request, said.Approve)
+                await answer_approval(self._parts.approvals, self._handle, request.approval, allow)
+                await self._answer(said.Decided(request.ref, request.approval, allow))
             case said.Ping():
                 await self._answer(said.Pong(request.ref))
 

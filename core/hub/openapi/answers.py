@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from actors.asking import Kind, Resolution
 from core.hub.agents import AgentFile
 from jail.wire.schema import Limits
 
@@ -321,14 +322,86 @@ class ShownAgent(_Answer, frozen=True):
     provider: str
     model: str
     tools: list[str]
+    ask: list[str]
     limits: Limits
     own: AgentFile
+
+
+class Approval(_Answer, frozen=True):
+    """What the user is asked; ``session`` is null where the turn's is kept for nobody."""
+
+    object: Literal["approval"]
+    id: str
+    turn: str
+    session: str | None
+    kind: Kind
+    name: str
+    arguments: str
+    cut: bool
+    step: int | None
+    created_s: int
+    expires_s: int
+    outcome: Resolution | None
+
+
+class Approvals(_Answer, frozen=True):
+    """Those that wait, oldest first."""
+
+    object: Literal["list"]
+    data: list[Approval]
 
 
 class DeletedAgent(Deleted, frozen=True):
     """An agent's file."""
 
     name: str
+
+
+class EgressTerms(_Answer, frozen=True):
+    """What a rule for requests outside says."""
+
+    host: str
+    origin: str
+    scheme: Literal["https", "http"]
+    port: int
+    methods: list[str]
+    path: str
+
+
+class EgressRuleRow(EgressTerms, frozen=True, kw_only=True):
+    """A rule of the user's own."""
+
+    object: Literal["egress_rule"]
+    id: str
+    created_s: int
+
+
+class OperatorsRules(_Answer, frozen=True):
+    """What is allowed without a rule of the user's, and what the user's may allow at most."""
+
+    allow: list[EgressTerms]
+    ceiling: list[EgressTerms]
+
+
+class EgressRules(_Answer, frozen=True):
+    """Rules for requests outside."""
+
+    object: Literal["list"]
+    data: list[EgressRuleRow]
+    operator: OperatorsRules
+
+
+class AddedEgressRule(EgressTerms, frozen=True, kw_only=True):
+    """A rule that is kept."""
+
+    object: Literal["egress_rule"]
+    id: str
+
+
+class RemovedEgressRule(Deleted, frozen=True):
+    """A rule."""
+
+    id: str
 
 
 class Health(_Answer, frozen=True):

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.config import EgressRule
 from core.hub.agents import AgentFile
+from core.hub.approvals import ApprovalAnswer
+from core.hub.connecting import ConnectBody
 from core.hub.credentials import CredentialBody
 from core.hub.live.requests import TurnAsked
 from core.hub.messages_request import MessagesRequest
@@ -82,8 +85,17 @@ _PATH = Parameter("query", "path", "relative to the home", TEXT, required=True)
 _PLACE = Parameter("query", "path", "relative to the home; the home itself where left out")
 _RECURSIVE = Parameter("query", "recursive", "a directory and all in it", _one_of("true", "false", "1", "0"))
 _ID = Parameter("path", "id", "the session's id", TEXT, required=True)
+_APPROVAL = Parameter("path", "id", "the approval's id", TEXT, required=True)
 _NAME = Parameter("path", "name", "the agent's name", TEXT, required=True)
 _CREDENTIAL = Parameter("path", "name", "the credential's name", TEXT, required=True)
+_RULE = Parameter("path", "rule", "the rule's id", TEXT, required=True)
+_PAGE: Answer = (("text/html", TEXT),)
+_CALLBACK = (
+    Parameter("path", "provider", "as [oauth.NAME]", TEXT, required=True),
+    Parameter("query", "state", "as it was sent there", TEXT, required=True),
+    Parameter("query", "code", "what becomes a grant"),
+    Parameter("query", "error", "why there is none"),
+)
 _TURN = Parameter("path", "turn", "the turn's id", TEXT, required=True)
 _VERSION = Parameter("header", "anthropic-version", "with it the answer has Anthropic's shape")
 _RANGE = Parameter("header", "Range", "one part, `bytes=FIRST-LAST`")
@@ -218,7 +230,45 @@ ROUTES = (
         {200: _json(answers.Anything)}, (*_COMMON, 404), (_CREDENTIAL,),
     ),
     Route(
+        "post", "/v1/credentials/{name}/connect", "Begin to connect an account elsewhere by OAuth 2",
+        {201: _json(answers.Anything)}, _COMMON, (_CREDENTIAL,), (JSON, ConnectBody),
+    ),
+    Route(
+        "get", "/v1/credentials/{name}/connect", "How far it is",
+        {200: _json(answers.Anything)}, (*_COMMON, 404), (_CREDENTIAL,),
+    ),
+    Route("get", "/v1/oauth", "What there is to connect with", {200: _json(answers.Anything)}),
+    Route(
+        "get", "/v1/oauth/{provider}/callback", "Where an authorization server sends a browser back to",
+        {200: _PAGE, 400: (*_PAGE, (JSON, answers.Error)), 503: _PAGE}, (500,), _CALLBACK, anybody=True,
+    ),
+    Route(
+        "post", "/v1/oauth/{provider}/callback", "The person at that browser agrees",
+        {200: _PAGE, 400: (*_PAGE, (JSON, answers.Error)), 503: _PAGE}, (500,), _CALLBACK, anybody=True,
+    ),
+    Route(
         "get", "/v1/credential-key", "What values may be sealed to", {200: _json(answers.Anything)}
+    ),
+    Route(
+        "get", "/v1/egress/rules", "List the user's rules for requests outside, and the operator's for them",
+        {200: _json(answers.EgressRules)},
+    ),
+    Route(
+        "post", "/v1/egress/rules", "Let the user's agent send requests: 200 where it may already",
+        {200: _json(answers.AddedEgressRule), 201: _json(answers.AddedEgressRule)}, _COMMON,
+        (), (JSON, EgressRule), {"host": "api.example.com", "methods": ["GET"]},
+    ),
+    Route(
+        "delete", "/v1/egress/rules/{rule}", "Remove a rule",
+        {200: _json(answers.RemovedEgressRule)}, (*_COMMON, 404), (_RULE,),
+    ),
+    Route(
+        "get", "/v1/approvals", "List what waits for the user's approval",
+        {200: _json(answers.Approvals)}, _COMMON,
+    ),
+    Route(
+        "post", "/v1/approvals/{id}", "Allow or refuse what waits for an approval",
+        {200: _json(answers.Approval)}, (*_COMMON, 404, 409), (_APPROVAL,), (JSON, ApprovalAnswer),
     ),
     Route("get", "/v1/agents", "List the user's agents", {200: _json(answers.AgentRows)}),
     Route(

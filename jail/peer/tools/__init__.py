@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from jail.peer.tools.base import Tool
+from jail.peer.tools.fetching import HTTP_FETCH
 from jail.peer.tools.reading import LIST_FILES, READ_FILE
 from jail.peer.tools.running import RUN_COMMAND, RUN_PYTHON
 from jail.peer.tools.searching import SEARCH_FILES
@@ -18,5 +19,6 @@ BUILT_IN: Mapping[str, Tool] = {
         SEARCH_FILES,
         RUN_COMMAND,
         RUN_PYTHON,
+        HTTP_FETCH,
     )
 }

@@ -3,14 +3,15 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from jail.peer.children import Children
-from jail.wire.schema import Limits, ToolSpec
+from jail.peer.edge import Request
+from jail.wire.schema import Body, Limits, ToolSpec
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,6 +25,23 @@ class ToolResult(NamedTuple):
     text: str
 
 
+class Outside(Protocol):
+    """The way out, for a turn: core decides what goes it."""
+
+    @property
+    def turn(self) -> str:
+        """The turn's id."""
+        ...
+
+    async def ask(self, body: Body, timeout_s: float) -> Body:
+        """One question, one answer; raises AskFailed."""
+        ...
+
+    async def stream(self, body: Body, silence_s: float) -> Request:
+        """A request whose items are iterated."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Where a tool acts.
@@ -33,6 +51,7 @@ class Surroundings:
         children: starts and ends processes.
         progress: takes output of a running tool for the person who watches; never waits.
         timeout_s: how long one call may take.
+        outside: the way out; None where there is none.
         result_bytes: past this a result is stored as a file; a tool that can, answers with less.
     """
 
@@ -41,11 +60,12 @@ class Surroundings:
     progress: Callable[[str], None] = lambda _: None
     timeout_s: float = 120.0
     result_bytes: int = 32_768
+    outside: Outside | None = None
 
     def for_step(self, progress: Callable[[str], None], limits: Limits) -> "Surroundings":
         """The same with one step's output and the turn's limits."""
-        return Surroundings(
-            self.home, self.children, progress, float(limits.tool_s), limits.tool_result_bytes
+        return replace(
+            self, progress=progress, timeout_s=float(limits.tool_s), result_bytes=limits.tool_result_bytes
         )
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import pykka
 import pytest
 
+from actors.approvals import ApprovalRules
 from actors.base import Ref, ask
 from actors.edge import Edge
 from actors.observer import Silent
-from actors.service import RequestKey, TurnSpec, VerbRequest
+from actors.service import Mode, RequestKey, TurnSpec, VerbRequest
 from actors.supervisor import stop_and_wait
 from actors.user import UserActor
 from actors.user_messages import CancelTurn, JailExited, JailStarted, Leave, StartTurn
@@ -21,6 +22,7 @@ from jail.wire.connection import Asked, CancelCame, Connection, Event, Replied
 from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.schema import Agent, ChatDelta, ChatEnd, Delta, Done, Failure, Message, ProviderChat, TurnEnd
 from jail.wire.zmtp import Zmtp
+from tests.fakes.approval_book import FakeBook
 from tests.fakes.handle import FakeHandle
 from tests.fakes.sink import FakeSink
 
@@ -108,6 +110,8 @@ class House:
     def __init__(self, edge: Edge) -> None:
         self.jails = FakeJails(queue.Queue(), queue.Queue())
         self.service = FakeService()
+        self.book = FakeBook()
+        self.modes: dict[str, Mode] = {}
         lives = itertools.count(1)
         self.ref: Ref = UserActor.start(
             "user-alice",
@@ -117,7 +121,9 @@ class House:
             edge=edge,
             jails=self.jails,
             services={"provider.chat": self.service},
-            mode=lambda _: "on",
+            mode=lambda verb: self.modes.get(verb, "on"),
+            book=self.book,
+            rules=ApprovalRules(),
             next_life=lambda: next(lives),
             start_timeout_s=_LIMIT_S,
         )

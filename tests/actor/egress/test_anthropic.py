@@ -16,32 +16,9 @@ from core.egress.providers import Again, ProviderError
 from core.egress.secret import Secret, Striker
 from jail.wire.schema import ChatEnd, Failure, Message, Sampling, ToolCall, ToolSpec, Usage
 from tests.fakes.model_server import Call, FakeModelServer, Script, running_model_server
+from tests.fakes.outlet import Kept
 
 KEY = "sk-ant-canary-0123456789abcdefghij"
-
-
-class Kept:
-    """An outlet that keeps what comes."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
-        self.calls: list[ToolCall] = []
-        self.used = Usage()
-
-    async def text(self, text: str) -> None:
-        self.said.append(("text", text))
-
-    async def reasoning(self, text: str) -> None:
-        self.said.append(("reasoning", text))
-
-    async def call(self, call: ToolCall) -> None:
-        self.calls.append(call)
-
-    def usage(self, usage: Usage) -> None:
-        self.used = usage
-
-    def joined(self, kind: str = "text") -> str:
-        return "".join(text for was, text in self.said if was == kind)
 
 
 def _ask(text: str = "hi", **more: Any) -> ChatStart:

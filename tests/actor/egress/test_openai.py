@@ -24,32 +24,9 @@ from core.egress.providers import ProviderError
 from core.egress.secret import Secret, Striker
 from jail.wire.schema import ChatEnd, Failure, Message, Sampling, ToolCall, ToolSpec, Usage
 from tests.fakes.model_server import Call, FakeModelServer, Script
+from tests.fakes.outlet import Kept
 
 KEY = "sk-canary-0123456789abcdefghij"
-
-
-class Kept:
-    """An outlet that keeps what comes."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
-        self.calls: list[ToolCall] = []
-        self.used = Usage()
-
-    async def text(self, text: str) -> None:
-        self.said.append(("text", text))
-
-    async def reasoning(self, text: str) -> None:
-        self.said.append(("reasoning", text))
-
-    async def call(self, call: ToolCall) -> None:
-        self.calls.append(call)
-
-    def usage(self, usage: Usage) -> None:
-        self.used = usage
-
-    def joined(self, kind: str = "text") -> str:
-        return "".join(text for was, text in self.said if was == kind)
 
 
 def _ask(text: str = "hi", **more: Any) -> ChatStart:
@@ -408,13 +385,13 @@ def test_while_the_outlet_waits_the_server_is_not_read() -> None:
 
         async with FakeModelServer() as server:
             server.say(Script(misbehave="endless"))
-            provider = OpenAiProvider("acme", _section(server.url, idle_s=0.2), None, Striker([]))
+            provider = OpenAiProvider("acme", _section(server.url, idle_s=0.6), None, Striker([]))
             task = asyncio.create_task(provider.chat(_ask(), Slow()))
             before = -1
             async with asyncio.timeout(10):
                 while server.bytes_sent != before or before == 0:
                     before = server.bytes_sent
-                    await asyncio.sleep(0.3)  # longer than idle_s: our own wait is no stall
+                    await asyncio.sleep(0.8)  # longer than idle_s: our own wait is no stall
             assert not task.done()
             go.set()
             async with asyncio.timeout(10):

@@ -171,7 +171,7 @@ def test_cancel_closes_the_upstreams_connection(tmp_path: Path) -> None:
 def test_a_failure_is_one_message_and_the_process_lives(tmp_path: Path, script: Script, code: str) -> None:
     with (
         running_model_server() as server,
-        EgressProcess(tmp_path, _config(server.url, idle_s=0.3)) as egress,
+        EgressProcess(tmp_path, _config(server.url, idle_s=1.0)) as egress,
     ):
         server.say(script)
         egress.send(_start(1))

@@ -106,7 +106,7 @@ def test_a_stream_goes_on_after_a_turns_end_unless_it_is_to_end(hub: HubProcess,
 
 
 def test_a_silent_stream_gives_signs_of_life_and_ends_when_idle(tmp_path: Path) -> None:
-    hub = HubProcess(tmp_path, keep_alive_s=0.05, live=LiveSection(idle_s=0.3))
+    hub = HubProcess(tmp_path, keep_alive_s=0.05, live=LiveSection(idle_s=1.0))
     try:
         plain = PlainClient(hub.url, {"Authorization": "Bearer token-alice"})
         turn = begin(hub, plain)
@@ -175,7 +175,7 @@ def test_a_stream_behind_the_log_is_told_its_oldest_event(tmp_path: Path) -> Non
 
 
 def test_a_reader_that_does_not_read_is_cut_and_another_is_not(tmp_path: Path) -> None:
-    hub = HubProcess(tmp_path, stall_s=0.3)
+    hub = HubProcess(tmp_path, stall_s=1.0)
     try:
         plain = PlainClient(hub.url, {"Authorization": "Bearer token-alice"})
 

@@ -35,34 +35,53 @@ def answered(sock: socket.socket) -> bool:
         return False
 
 
-def fill(hub: HubProcess, held: ExitStack) -> list[socket.socket]:
-    """As many connections as there may be; one of the fixture's may still be about to go."""
-    inside: list[socket.socket] = []
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while len(inside) < MOST:
-        assert time.monotonic() < deadline_s
-        sock = held.enter_context(connect(hub))
-        if answered(sock):
-            inside.append(sock)
-    return inside
+def chatting(hub: HubProcess, held: ExitStack) -> socket.socket:
+    """A connection whose request was let in, and is not over: the end of its body is held back."""
+    sock = held.enter_context(connect(hub))
+    sock.sendall(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token-alice\r\n"
+        b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+    )
+    assert sock.recv(4_096).startswith(b"HTTP/1.1 100")
+    return sock
 
 
-def test_one_connection_too_many_is_closed_and_those_inside_go_on(small: HubProcess) -> None:
+def ended(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_connection_on_which_nothing_is_asked_makes_room_for_another(small: HubProcess) -> None:
+    """Nobody needs a token to hold connections open, and one address could hold all there are."""
     with ExitStack() as held, capture_logs() as logs:
-        inside = fill(small, held)
+        working = chatting(small, held)
+        idle = [held.enter_context(connect(small)) for _ in range(MOST - 1)]
+        assert all(answered(sock) for sock in idle)
+        half = held.enter_context(connect(small))
+        half.sendall(b"GET /healthz HTTP/1.1\r\nX-")
+        assert ended(idle[0]), "the one that was idle longest"
+        for _ in range(3 * MOST):
+            assert answered(held.enter_context(connect(small)))
+        assert ended(half)
+        working.sendall(b"{}")
+        assert working.recv(4_096).startswith(b"HTTP/1.1 400")
+        # the operator is told once
+        assert [log["event"] for log in logs].count("connections_full") == 1
+
+
+def test_one_too_many_of_those_that_work_is_closed_and_there_is_room_when_one_leaves(
+    small: HubProcess,
+) -> None:
+    with ExitStack() as held:
+        working = [chatting(small, held) for _ in range(MOST)]
         for _ in range(3):
             with connect(small) as outside:
                 assert not answered(outside)
-        assert all(answered(sock) for sock in inside)
-        # the operator can still look in, and is told once
+        # the operator can still look in
         assert PlainClient(small.admin_url).ask("GET", "/healthz").status == 200
-        assert [log["event"] for log in logs].count("connections_refused") == 1
-
-
-def test_there_is_room_again_when_one_leaves(small: HubProcess) -> None:
-    with ExitStack() as held:
-        inside = fill(small, held)
-        inside[0].close()
+        working[0].close()
         deadline_s = time.monotonic() + TIMEOUT_S
         while True:
             with connect(small) as another:

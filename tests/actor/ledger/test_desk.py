@@ -7,26 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from core.audit.records import Record
 from core.ledger.book import Book
 from core.ledger.desk import LedgerDesk
 from core.ledger.limits import Limits, Sums
 from core.ledger.metering import Amount, Grant, LedgerUnavailable, LimitReached
 from core.ledger.store import LedgerStore
+from tests.fakes.auditor import Notes
 from tests.fakes.ledger import NOON_S, chat, terms
-
-
-class Notes:
-    """An auditor that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def note(self, record: Record) -> None:
-        self.records.append(record)
-
-    async def act(self, record: Record) -> None:
-        self.records.append(record)
 
 
 def with_desk(

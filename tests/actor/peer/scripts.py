@@ -14,6 +14,7 @@ ALL_TOOLS = (
     "search_files",
     "run_command",
     "run_python",
+    "http_fetch",
 )
 
 

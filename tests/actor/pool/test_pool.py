@@ -119,7 +119,7 @@ def test_an_idle_jail_is_asked_to_go_on_time(house: Make) -> None:
 
 
 def test_who_waits_is_started_when_there_is_room_and_refused_when_there_is_none_in_time(house: Make) -> None:
-    it = house(jails=1, queue_s=0.2)
+    it = house(jails=1, queue_s=0.6)
     it.warm(1, "ann")
     it.pool.used(1, True)
     it.want(2, "bob")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.model_server import FakeModelServer, running_model_server
+from tests.fakes.outside_server import OutsideServer, outside_server
 from tests.fakes.real_server import UNATTACKED, Person, RealServer, new_person, real_server, with_model
 
 
@@ -15,8 +16,20 @@ def shared_model() -> Iterator[FakeModelServer]:
 
 
 @pytest.fixture(scope="session")
-def shared_server(shared_model: FakeModelServer) -> Iterator[RealServer]:
-    with real_server(with_model(shared_model.url), before=UNATTACKED) as running:
+def shared_outside() -> Iterator[OutsideServer]:
+    """A server that users' own rules may let their agents speak to."""
+    with outside_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def shared_server(shared_model: FakeModelServer, shared_outside: OutsideServer) -> Iterator[RealServer]:
+    ceiling = {
+        "host": "127.0.0.1", "scheme": "http", "port": shared_outside.port, "methods": ["GET", "POST", "PUT"],
+        "networks": ["127.0.0.0/8"],
+    }  # fmt: skip
+    sections = {**with_model(shared_model.url), "egress": {"ceiling": [ceiling]}}
+    with real_server(sections, before=UNATTACKED) as running:
         yield running
 
 

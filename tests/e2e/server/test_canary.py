@@ -1,19 +1,41 @@
-"""A provider's key is in egress and nowhere else: not in logs, answers, databases or other memory."""
+"""What egress keeps is in egress and nowhere else: not in logs, answers, databases or other memory.
 
+Four secrets are used by turns and requests of a real server, and refused and echoed by the other end: a
+provider's key of the key file, a user's own in the vault, this server's secret at an authorization server,
+and the tokens that come of it. Each search has a control: something that has to be found there is.
+"""
+
+import json
 import os
-import re
+import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
+from typing import NamedTuple
 
 import openai
 import pytest
 
+from tests.fakes.auth_server import SECRET, FakeAuthServer, running_auth_server
 from tests.fakes.model_server import FakeModelServer, Script, running_model_server
-from tests.fakes.real_server import Person, RealServer, below, new_person, real_server, with_model
+from tests.fakes.real_server import (
+    LIMIT_S,
+    Person,
+    RealServer,
+    below,
+    new_person,
+    real_server,
+    run_certosa,
+    until,
+    with_model,
+    workers,
+)
+from tests.fakes.search import Needles, files
 
 CANARY = "sk-canary-7d1f4b0c9a8e4f62b3d5"
-_CHUNK_BYTES = 4 << 20
+OWN = "sk-owned-canary-3c2b1a0f9e8d7c6b"
+
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may read the memory of these processes"
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +46,15 @@ def shared_model() -> Iterator[FakeModelServer]:
 
 
 @pytest.fixture(scope="module")
-def server(shared_model: FakeModelServer) -> Iterator[RealServer]:
-    with real_server(with_model(shared_model.url), keys=f'fake = "{CANARY}"\n') as running:
+def auth() -> Iterator[FakeAuthServer]:
+    with running_auth_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(shared_model: FakeModelServer, auth: FakeAuthServer) -> Iterator[RealServer]:
+    sections = {**with_model(shared_model.url), "oauth.acme": auth.section()}
+    with real_server(sections, keys=f'fake = "{CANARY}"\n') as running:
         yield running
 
 
@@ -35,113 +64,162 @@ def alice(server: RealServer) -> Person:
 
 
 @pytest.fixture(scope="module")
-def used(server: RealServer, alice: Person, shared_model: FakeModelServer) -> list[str]:
-    """The key was used, refused, and echoed by the upstream in every way; what the client was told."""
+def olga(server: RealServer) -> Person:
+    """She has a key of her own."""
+    return new_person(server, "olga")
+
+
+class Used(NamedTuple):
+    """What the clients were told, and every secret that was used."""
+
+    answers: list[str]
+    secrets: dict[str, Needles]
+
+
+@pytest.fixture(scope="module")
+def used(
+    server: RealServer, alice: Person, olga: Person, shared_model: FakeModelServer, auth: FakeAuthServer
+) -> Used:
+    """Each was used, refused, and echoed by the other end in every way."""
     answers = [alice.ask("hi", "kept", "fake").text, alice.run("env; cat /proc/*/environ /proc/*/cmdline")]
-    echo = f"no such key: Bearer {CANARY}"
-    shared_model.say(
+    for person, key in ((alice, CANARY), (olga, OWN)):
+        if person is olga:
+            answers.append(certosa(server, "credential set --provider fake", OWN, olga))
+            answers.append(olga.ask("hi", "kept", "fake").text)
+        answers += echoed(shared_model, person, key)
+    answers.append(certosa(server, "oauth secret acme", SECRET))
+    auth.misbehave("echo")
+    connect = "credential connect tv --with acme --device --no-wait --json"
+    certosa(server, connect, "", olga)
+    answers.append(until("the end of the first", lambda: _settled(server, olga, "tv")))
+    begun = json.loads(certosa(server, connect, "", olga))
+    auth.decide(begun["user_code"])
+    answers.append(until("the connection", lambda: _settled(server, olga, "tv")))
+    answers.append(certosa(server, "credential list --json", "", olga))
+    (family, *_) = auth.families
+    named = {
+        "the key file's": CANARY, "a user's own": OWN, "the client's": SECRET,
+        "an access token": family.access[0], "a refresh token": family.refresh[0],
+    }  # fmt: skip
+    alice.run("true")
+    return Used(answers, {name: Needles(value) for name, value in named.items()})
+
+
+def _settled(server: RealServer, person: Person, name: str) -> str:
+    """What came of a connection, once something has; empty until then."""
+    request = urllib.request.Request(
+        f"{server.url}/v1/credentials/{name}/connect", headers={"Authorization": f"Bearer {person.token}"}
+    )
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+        text: str = answer.read().decode()
+    return "" if json.loads(text)["status"] == "waiting" else text
+
+
+def echoed(model: FakeModelServer, person: Person, key: str) -> list[str]:
+    """What a client is told where the model server repeats the key in every way."""
+    echo = f"no such key: Bearer {key}"
+    model.say(
         Script(status=401, error_body=f'{{"error": {{"message": "{echo}"}}}}'),
         Script(status=500, error_body=echo),
         Script(raw_events=(f'data: {{"error": {{"message": "{echo}"}}}}\n\n',)),
-        Script(raw_events=(f"data: {{{CANARY}\n\n",)),
-        Script(status=307, headers={"Location": f"http://127.0.0.1:1/{CANARY}"}),
+        Script(raw_events=(f"data: {{{key}\n\n",)),
+        Script(status=307, headers={"Location": f"http://127.0.0.1:1/{key}"}),
     )
+    said = []
     for _ in range(5):
         with pytest.raises(openai.APIError) as raised:
-            alice.ask("again", "kept", "fake")
-        answers.append(f"{raised.value} {raised.value.body}")
-    return answers
+            person.ask("again", "kept", "fake")
+        said.append(f"{raised.value} {raised.value.body}")
+    return said
 
 
-def test_the_key_is_sent_to_its_provider(used: list[str], model: FakeModelServer) -> None:
-    assert len(used) == 7
-    bearers = [r.headers["Authorization"] for r in model.requests if "Authorization" in r.headers]
-    assert len(bearers) >= 6
-    assert set(bearers) == {f"Bearer {CANARY}"}
+def certosa(server: RealServer, line: str, value: str = "", person: Person | None = None) -> str:
+    """What a command prints; AssertionError where it fails."""
+    done = run_certosa(server, line, value, person)
+    return done.stdout + done.stderr
+
+
+def everybody(server: RealServer) -> set[int]:
+    """The server's processes: spawner, core, egress, template, jails."""
+    return {server.process.pid, *(p.pid for p in below(server.process.pid))}
+
+
+def test_each_is_sent_to_the_one_request_that_may_have_it(
+    used: Used, shared_model: FakeModelServer, auth: FakeAuthServer
+) -> None:
+    bearers = [r.headers["Authorization"] for r in shared_model.requests if "Authorization" in r.headers]
+    assert {f"Bearer {CANARY}", f"Bearer {OWN}"} == set(bearers)
+    assert len(bearers) >= 12
+    assert auth.families  # it let us in, by its client's secret
+    bodies = json.dumps([request.body for request in shared_model.requests])
+    assert [name for name, needles in used.secrets.items() if needles.within(bodies.encode())] == []
 
 
 def test_the_doctor_let_this_server_serve(server: RealServer) -> None:
     assert server.logged("doctor_passed")
 
 
-def test_the_key_is_in_no_answer(used: list[str]) -> None:
-    for answer in used:
-        assert CANARY not in answer
-        assert CANARY[3:] not in answer
+def test_they_are_in_no_answer(used: Used) -> None:
+    told = "\n".join(used.answers).encode()
+    assert Needles("no such key").within(told)  # what the other end said did come, without them
+    assert [name for name, needles in used.secrets.items() if needles.within(told)] == []
+    assert CANARY[3:].encode() not in told
 
 
-def test_the_key_is_in_no_file_but_its_own(server: RealServer, used: list[str]) -> None:
-    found = [path for path in files(server.directory) if CANARY.encode() in path.read_bytes()]
-    assert found == [server.data_dir / "_keys" / "provider-keys.toml"]
+def test_they_are_in_no_file_but_the_keys_own(server: RealServer, used: Used) -> None:
+    data = server.data_dir
+    # the log, the audit log and the databases are among what is looked at, and have what they should have
+    assert server.log_path in Needles("grant_kept").in_files(server.directory)
+    assert any(path.parent.name == "audit" for path in Needles("connected with acme").in_files(data))
+    assert any(path.name.startswith("vault.db") for path in Needles("verifier").in_files(data))
+    assert any(path.name.startswith("core.db") for path in Needles("olga").in_files(data))
+    assert list(files(data / "sealed"))
+    found = {name: needles.in_files(server.directory) for name, needles in used.secrets.items()}
+    assert found.pop("the key file's") == [data / "_keys" / "provider-keys.toml"]
+    assert [name for name, paths in found.items() if paths] == []
 
 
-def files(directory: Path) -> Iterator[Path]:
-    for above, _, names in os.walk(directory):
-        if Path(above).name != "_runtime":
-            for name in names:
-                path = Path(above) / name
-                if path.is_file() and not path.is_symlink():
-                    yield path
-
-
-def test_the_key_is_in_no_command_line_and_no_environment(server: RealServer, used: list[str]) -> None:
-    pids = [server.process.pid, *(p.pid for p in below(server.process.pid))]
+def test_they_are_in_no_command_line_and_no_environment(server: RealServer, used: Used) -> None:
+    pids = everybody(server)
     assert len(pids) >= 5
-    looked_at = 0
-    for pid in pids:
-        with suppress(ProcessLookupError, FileNotFoundError):  # a jail's builder ends when it is built
-            assert CANARY.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
-            if os.geteuid() == 0:
-                assert CANARY.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
-            looked_at += 1
-    assert looked_at >= 5
+    assert Needles("--data-dir").in_arguments(server.pid("core"))
+    for name, needles in used.secrets.items():
+        assert [pid for pid in pids if needles.in_arguments(pid)] == [], name
+    if os.geteuid() == 0:
+        assert Needles("/usr/local/bin").in_environment(server.pid("core"))
+        for name, needles in used.secrets.items():
+            assert [pid for pid in pids if needles.in_environment(pid)] == [], name
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may read the memory of these processes")
-def test_the_key_is_in_the_memory_of_egress_alone(server: RealServer, alice: Person, used: list[str]) -> None:
-    alice.run("true")
-    egress = server.pid("egress")
-    assert holds(egress, CANARY.encode())
-    others = {server.process.pid, *(p.pid for p in below(server.process.pid))} - {egress}
-    assert server.pid("core") in others
+@as_root
+def test_they_are_behind_no_descriptor_but_of_the_key_file(server: RealServer, used: Used) -> None:
+    assert str(server.log_path) in Needles("doctor_passed").in_descriptors(server.process.pid)
+    key_file = str(server.data_dir / "_keys" / "provider-keys.toml")
+    for name, needles in used.secrets.items():
+        found = {path for pid in everybody(server) for path in needles.in_descriptors(pid)}
+        assert found <= ({key_file} if name == "the key file's" else set()), name
+
+
+@as_root
+def test_they_are_in_the_memory_of_egress_alone(server: RealServer, used: Used) -> None:
+    egress, core = server.pid("egress"), server.pid("core")
+    others = everybody(server) - {egress}
+    assert core in others
     assert len(others) >= 4
-    assert [pid for pid in others if holds(pid, CANARY.encode())] == []
+    (jail, *_) = workers(server)
+    assert jail.pid in others
+    assert Needles("grant_kept").in_memory(egress)
+    assert Needles("olga").in_memory(core)
+    assert Needles("jail.peer").in_memory(jail.pid)
+    assert used.secrets["the key file's"].in_memory(egress)
+    for name, needles in used.secrets.items():
+        assert [pid for pid in others if needles.in_memory(pid)] == [], name
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may read the memory of these processes")
-def test_the_master_key_is_in_the_memory_of_egress_at_most(server: RealServer, used: list[str]) -> None:
+@as_root
+def test_the_master_key_is_in_the_memory_of_egress_at_most(server: RealServer, used: Used) -> None:
     key = (server.data_dir / "_keys" / "master.key").read_bytes()
     assert len(key) >= 16
-    others = {server.process.pid, *(p.pid for p in below(server.process.pid))} - {server.pid("egress")}
-    assert [pid for pid in others if holds(pid, key)] == []
-
-
-def holds(pid: int, needle: bytes) -> bool:
-    """Whether any readable part of a process's memory has these bytes; one that has ended has none."""
-    try:
-        return _finds(pid, needle)
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-
-
-def _finds(pid: int, needle: bytes) -> bool:
-    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for line in maps:
-            found = re.match(r"([0-9a-f]+)-([0-9a-f]+) (r)", line)
-            if found is None or "[v" in line:
-                continue
-            start, end = int(found[1], 16), int(found[2], 16)
-            tail = b""
-            while start < end:
-                try:
-                    memory.seek(start)
-                    data = memory.read(min(_CHUNK_BYTES, end - start))
-                except (OSError, ValueError):
-                    break
-                if not data:
-                    break
-                if needle in tail + data:
-                    return True
-                tail = data[-len(needle) :]
-                start += len(data)
-    return False
+    needles = Needles(key.hex())
+    needles.forms = {key}
+    assert [pid for pid in everybody(server) - {server.pid("egress")} if needles.in_memory(pid)] == []

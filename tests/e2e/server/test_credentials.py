@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.server.test_canary import files, holds
 from tests.fakes.model_server import FakeModelServer
 from tests.fakes.real_server import (
     LIMIT_S,
@@ -19,8 +18,10 @@ from tests.fakes.real_server import (
     command,
     new_person,
     real_server,
+    run_certosa,
     with_model,
 )
+from tests.fakes.search import Needles
 
 OPERATORS = "sk-operators-canary-0a1b2c3d"
 OWN = "sk-alices-canary-4e5f6a7b"
@@ -49,12 +50,7 @@ def bob(server: RealServer) -> Person:
 
 def certosa(server: RealServer, line: str, value: str = "", person: Person | None = None) -> str:
     """What a command prints; AssertionError where it fails."""
-    done = subprocess.run(
-        command("", "--config", str(server.config_path), *line.split()),
-        input=value + "\n", capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        env=os.environ | ({"CERTOSA_TOKEN": person.token} if person else {}),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_certosa(server, line, value, person)
     assert value not in done.stdout or not value
     return done.stdout
 
@@ -85,15 +81,15 @@ def test_values_set_by_the_command_are_in_egress_alone(
     certosa(server, "credential set --operator --provider fake", OPERATORS)
     alice.ask("hi", model="fake")
     assert model.requests[-1].headers["Authorization"] == f"Bearer {OPERATORS}"
-    needles = [OPERATORS.encode()]
-    assert [p for p in files(server.directory) if any(n in p.read_bytes() for n in needles)] == []
+    needles = Needles(OPERATORS)
+    assert needles.in_files(server.directory) == []
     if os.geteuid() != 0:
         return  # only root may read the memory of these processes
     egress = server.pid("egress")
-    assert holds(egress, needles[0])
+    assert needles.in_memory(egress)
     others = {server.process.pid, *(p.pid for p in below(server.process.pid))} - {egress}
     assert server.pid("core") in others
-    assert [pid for pid in others if any(holds(pid, n) for n in needles)] == []
+    assert [pid for pid in others if needles.in_memory(pid)] == []
 
 
 def test_the_key_that_is_kept_elsewhere_is_the_only_one(server: RealServer, alice: Person) -> None:

@@ -66,9 +66,12 @@ def end_jail(person: Person) -> None:
         person.server.admin.call("POST", f"/v1/pool/{person.name}/release")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def long_stream(bob: Person) -> Iterator[Running]:
-    """A turn of bob's that streams all the while, and loses nothing to the end."""
+    """A turn of bob's that streams all the while, and loses nothing to the end.
+
+    One for each test: a turn that had to last for all of them would meet its time limit.
+    """
     with Running(bob, "tokens=90000 rate=40", "long", "load") as turn:
         turn.wait_for("text")
         yield turn

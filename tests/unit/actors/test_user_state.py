@@ -20,6 +20,7 @@ from actors.instructions import (
     Launch,
     Lost,
     Note,
+    Say,
     Send,
     Serve,
     Used,
@@ -39,6 +40,10 @@ from jail.wire.schema import (
     FileChunk,
     FileInfo,
     FileRead,
+    HttpBody,
+    HttpData,
+    HttpEnd,
+    HttpFetch,
     Limits,
     LogLine,
     Message,
@@ -81,6 +86,8 @@ class House:
                 case Append(sink, _, _, item):
                     sink.append(item, lambda: None)
                     rest.append(instruction)
+                case Say(sink, said):
+                    sink.append(said, lambda: None)
                 case Finish(sink, outcome):
                     sink.finish(outcome)
                 case Lost(sink, failure, again):
@@ -190,16 +197,13 @@ def test_a_late_answer_of_a_service_is_dropped(house: House) -> None:
     assert len(house.seen) == before
 
 
-@pytest.mark.parametrize(
-    ("mode", "code"), [("off", "refused"), ("ask", "approval_required")], ids=["off", "ask"]
-)
-def test_a_switched_verb_is_refused_and_not_served(mode: Mode, code: str) -> None:
-    house = House({"provider.chat": mode})
+def test_a_verb_that_is_off_is_refused_and_not_served() -> None:
+    house = House({"provider.chat": "off"})
     house.warm(house.spec())
     request, rest = house.asks(chat())
     assert rest == []
     assert isinstance(house.last(), Failed)
-    assert (house.last().id, house.last().failure.code) == (request, code)
+    assert (house.last().id, house.last().failure.code) == (request, "refused")
 
 
 def test_a_turn_that_is_not_this_users_is_not_found(house: House) -> None:
@@ -415,11 +419,51 @@ def test_the_workers_credit_and_cancel_reach_the_service(house: House) -> None:
 
 def test_an_unserved_verb_is_unavailable_and_an_unknown_one_a_fault(house: House) -> None:
     house.warm(house.spec())
-    frame = encode_frame(Kind.REQUEST, 1, {"verb": "http.fetch", "url": "http://x"})
+    frame = encode_frame(Kind.REQUEST, 1, {"verb": "doc.share", "path": "x"})
     (answer,) = house.state.frames(1, [frame], house.now_s)
     assert isinstance(answer, Send)
     assert decode_frame(answer.data).body["code"] == "unavailable"
     assert house.says(encode_frame(Kind.REQUEST, 2, {"verb": "keys.read"})) == [Kill(1, "fault_schema")]
+
+
+def fetching(turn: str = ONE, name: str = "0" * 16) -> HttpFetch:
+    return HttpFetch(turn, name, "GET", "https://api.example.com/")
+
+
+def test_a_cancelled_turn_ends_what_it_asks_outside_at_once_and_begins_nothing_more(house: House) -> None:
+    house.warm(house.spec())
+    fetch, rest = house.asks(fetching())
+    assert [type(one) for one in rest] == [Serve]
+    part, rest = house.asks(HttpBody(ONE, "0" * 16, b"x", False))
+    assert [type(one) for one in rest] == [Serve]
+    house.do(house.state.answered_item(1, fetch, HttpData(b"a")))
+    ended = house.do(house.state.cancel_turn(ONE, house.now_s))
+    assert ended == [Cancel(1, fetch, "http.fetch"), Cancel(1, part, "http.body")]
+    late, rest = house.asks(fetching(name="1" * 16))
+    assert rest == []
+    assert house.last() == Failed(late, Failure("cancelled", "the turn was cancelled"))
+
+
+def test_the_end_of_a_turn_ends_what_it_left_open_outside(house: House) -> None:
+    turn = house.warm(house.spec())
+    fetch, _ = house.asks(fetching())
+    ended = house.says(house.worker.reply(turn, TurnEnd("stop")))
+    assert Cancel(1, fetch, "http.fetch") in ended
+    after, rest = house.asks(fetching(name="1" * 16))
+    assert rest == []
+    assert house.last() == Failed(after, Failure("not_found", "no such turn runs"))
+
+
+def test_a_turn_has_four_fetches_at_once_and_no_more(house: House) -> None:
+    house.warm(house.spec())
+    opened = [house.asks(fetching(name=f"{n:016x}"))[0] for n in range(4)]
+    fifth, rest = house.asks(fetching(name="f" * 16))
+    assert rest == []
+    assert isinstance(house.last(), Failed)
+    house.do(house.state.answered(1, opened[0], HttpEnd(0)))
+    _, rest = house.asks(fetching(name="e" * 16))
+    assert [type(one) for one in rest] == [Serve]
+    assert fifth not in opened
 
 
 @pytest.mark.parametrize("extra", [{"user": "bob"}, {"session": "s"}, {"skill": "x"}])

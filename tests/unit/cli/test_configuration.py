@@ -61,6 +61,35 @@ def test_what_show_prints_is_the_same_configuration_again(
     assert load_config(config_file) == parse_config(capsys.readouterr().out)
 
 
+def test_show_prints_rules_for_requests_outside_as_the_same_again(
+    config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = '[egress]\nmax_ratio = 7\n[[egress.allow]]\nhost = "*"\nusers = ["alice"]\n'
+    config_file.write_text(f'{rules}[[egress.ceiling]]\nhost = "b.example"\nnetworks = ["10.0.0.0/8"]\n')
+    assert main(["config", "show", "--config", str(config_file)]) == 0
+    shown = parse_config(capsys.readouterr().out)
+    assert shown == load_config(config_file)
+    assert (shown.egress.allow[0].users, shown.egress.ceiling[0].users) == (("alice",), None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ('host = "API.example"', "egress.allow.0.host"),
+        ('host = "x"\ncolour = 1', "colour"),
+        ('host = "x"\npath = "/a/../b"', "egress.allow.path"),
+        ('host = "x"\nmethods = ["TRACE"]', "TRACE"),
+        ('host = "x"\nnetworks = ["10.0.0.1/8"]', "egress.allow.networks: 10.0.0.1/8 has host bits set"),
+    ],
+)
+def test_check_says_what_is_wrong_with_a_rule(
+    config_file: Path, capsys: pytest.CaptureFixture[str], rule: str, words: str
+) -> None:
+    config_file.write_text(f"[[egress.allow]]\n{rule}\n")
+    assert main(["config", "check", "--config", str(config_file)]) == 1
+    assert words in capsys.readouterr().err
+
+
 def test_the_data_directory_of_the_command_line_counts(
     config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

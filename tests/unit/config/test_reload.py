@@ -19,13 +19,14 @@ def test_what_counts_at_once_is_taken_and_the_rest_waits() -> None:
     new = _parse(
         "[hub]\nport = 2\nmax_turns = 20\n[server]\nlog_level = 'debug'\ngrace_s = 99\n"
         "[providers.local]\nbase_url = 'http://x/v1'\nusers = ['alice']\n[agent]\nprovider = 'local'\n"
-        "[access]\norigins = ['https://a.example']"
+        "[access]\norigins = ['https://a.example']\n[[egress.allow]]\nhost = 'b.example'"
     )
     merged, changed, later = merge_live(old, new)
     assert (merged.hub.port, merged.hub.max_turns) == (1, 20)
     assert (merged.server.log_level, merged.server.grace_s) == ("debug", 10.0)
     assert merged.providers == new.providers
     assert (merged.agent, merged.access, merged.verbs) == (new.agent, new.access, {})
+    assert merged.egress == new.egress
     assert later == ["hub.port", "server.grace_s"]
     assert {"access.origins", "agent.provider", "hub.max_turns", "server.log_level"} < set(changed)
     assert merge_live(merged, merged) == (merged, [], [])

@@ -7,9 +7,13 @@ import pytest
 
 from core.acting import REQUEST, WHO
 from core.audited import AuditedAdministration, CoreAuditor
+from core.audited_credentials import AuditedConnector, AuditedKeeper
 from core.egress_link import VaultRefused
 from core.hub.admin import AdministrationError
-from tests.fakes.hub_process import FakeAdministration
+from core.hub.connecting import ConnectBody
+from core.hub.credentials import NewValue
+from core.vault.terms import CredentialTerms
+from tests.fakes.hub_process import FakeAdministration, FakeConnector, FakeKeeper
 
 
 class Link:
@@ -65,3 +69,58 @@ def test_looking_is_not_recorded() -> None:
     link = Link("the disk is full")
     assert asyncio.run(audited(link, FakeAdministration()).list_users()) == []
     assert link.said == []
+
+
+def test_credentials_and_keys_are_changed_on_the_record_with_who_asked() -> None:
+    link, inner = Link(), FakeKeeper()
+    keeper = AuditedKeeper(inner, CoreAuditor(link))  # type: ignore[arg-type]
+
+    async def act() -> None:
+        WHO.set("user:alice")
+        await keeper.set("alice", "api", CredentialTerms(host="a.example"), NewValue("canary-1234", b""))
+        await keeper.list("alice")
+        await keeper.delete("alice", "api")
+        with pytest.raises(AdministrationError):
+            await keeper.delete("alice", "api")
+        await keeper.rotate()
+        connector = AuditedConnector(FakeConnector(), CoreAuditor(link))  # type: ignore[arg-type]
+        await connector.begin("alice", "mail", ConnectBody("acme"))
+
+    asyncio.run(act())
+    assert [(r.kind, r.outcome, r.on, r.detail) for r in link.said] == [
+        ("credential_changed", "asked", "api", "set"), ("credential_changed", "done", "api", "set"),
+        ("credential_changed", "asked", "api", "delete"), ("credential_changed", "done", "api", "delete"),
+        ("credential_changed", "asked", "api", "delete"), ("credential_changed", "failed", "api", "delete"),
+        ("key_rotated", "asked", "", ""), ("key_rotated", "done", "", ""),
+        ("credential_changed", "asked", "mail", "begin to connect with acme"),
+        ("credential_changed", "done", "mail", "begin to connect with acme"),
+    ]  # fmt: skip
+    assert {r.who for r in link.said} == {"user:alice"}
+    assert "canary" not in str(link.said)
+
+
+def test_a_credential_that_cannot_be_recorded_is_not_kept() -> None:
+    link, inner = Link("the disk is full"), FakeKeeper()
+    keeper = AuditedKeeper(inner, CoreAuditor(link))  # type: ignore[arg-type]
+    with pytest.raises(AdministrationError, match="disk is full"):
+        asyncio.run(keeper.set("alice", "api", CredentialTerms(host="a.example"), NewValue("x" * 9, b"")))
+    assert inner.kept == {}
+
+
+def test_what_a_command_does_by_itself_is_recorded_before_and_after() -> None:
+    link = Link()
+
+    async def act() -> None:
+        WHO.set("uid:0")
+        auditor = CoreAuditor(link)  # type: ignore[arg-type]
+        await auditor.report("backup_made", "asked", "/b", "")
+        await auditor.report("backup_made", "done", "/b", "")
+        link.refusal = "the disk is full"
+        with pytest.raises(AdministrationError, match="disk is full"):
+            await auditor.report("provider_set", "asked", "acme", "")
+
+    asyncio.run(act())
+    assert [(r.kind, r.outcome, r.who, r.on) for r in link.said] == [
+        ("backup_made", "asked", "uid:0", "/b"), ("backup_made", "done", "uid:0", "/b"),
+        ("provider_set", "asked", "uid:0", "acme"),
+    ]  # fmt: skip

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from core.egress.chunks import MAX_ARGUMENT_CHARACTERS, MAX_CALLS, UNNAMED, Assembly
+from core.egress.calls import MAX_ARGUMENT_CHARACTERS, MAX_CALLS, UNNAMED
+from core.egress.chunks import Assembly
 from core.egress.providers import ProviderError, UpstreamSaid
 from jail.wire.schema import ChatEnd, ToolCall, Usage
 

@@ -1,6 +1,7 @@
 """The audit log hears of every change of a credential or key, and of no value."""
 
 from core.audit.records import Record
+from core.config import EgressRule
 from core.egress.credential_audit import record_of
 from core.egress.credential_messages import (
     CredentialKept,
@@ -12,6 +13,7 @@ from core.egress.credential_messages import (
     SetCredential,
 )
 from core.egress.messages import Ok, Refused
+from core.egress.rule_messages import AddEgressRule, EgressRuleAdded, RemoveEgressRule
 from core.vault.terms import CredentialTerms
 
 
@@ -29,3 +31,20 @@ def test_changes_and_their_refusals_are_recorded_and_questions_are_not() -> None
     assert record_of(RotateKey(1), KeyRotated(1, 2, 3)) == Record("key_rotated", "done")
     assert record_of(RotateKey(1), Refused(1, "no")) == Record("key_rotated", "refused")
     assert record_of(ListCredentials(1, "alice"), Credentials(1, ())) is None
+
+
+def test_a_new_rule_is_recorded_with_what_it_allows_and_one_that_was_there_is_not() -> None:
+    rule = EgressRule("api.example.com", port=8443, methods=("GET", "PUT"), path="/v1")
+    asked = AddEgressRule(1, "alice", rule)
+    assert record_of(asked, EgressRuleAdded(1, "rule_1", True)) == Record(
+        "egress_rule_added",
+        "done",
+        user="alice",
+        on="rule_1",
+        detail="agent GET,PUT https://api.example.com:8443/v1",
+    )
+    assert record_of(asked, EgressRuleAdded(1, "rule_1", False)) is None
+    assert record_of(asked, Refused(1, "no")) is None
+    gone = RemoveEgressRule(1, "alice", "rule_1")
+    assert record_of(gone, Ok(1)) == Record("egress_rule_removed", "done", user="alice", on="rule_1")
+    assert record_of(gone, Refused(1, "no such rule")) is None

@@ -21,6 +21,7 @@ TOOLS = (
     _spec("search_files", "pattern", "path"),
     _spec("run_command", "command"),
     _spec("run_python", "code"),
+    _spec("http_fetch", "url"),
 )
 
 
@@ -50,6 +51,7 @@ def _ask(text: str, *results: str, earlier: tuple[Message, ...] = ()) -> Next:
         ("$ echo hi\necho there", "run_command", {"command": "echo hi\necho there"}),
         ("python: print(1)\nprint(2)", "run_python", {"code": "print(1)\nprint(2)"}),
         ("python: ```python\nprint(1)\n```", "run_python", {"code": "print(1)"}),
+        ("fetch https://example.org/a?b=c", "http_fetch", {"url": "https://example.org/a?b=c"}),
         ("search: TODO.*", "search_files", {"pattern": "TODO.*"}),
         ("what do you remember about me?", "read_file", {"path": NOTES}),
     ],
@@ -76,7 +78,6 @@ def test_what_is_to_be_remembered_reaches_the_shell_as_one_quoted_word() -> None
         ("who are you?", "not a language model"),
         ("write me a poem", "did not understand"),
         ("", "did not understand"),
-        ("fetch https://example.org/", "cannot fetch https://example.org/"),
     ],
 )
 def test_other_words_are_answered_without_a_call(said: str, words: str) -> None:

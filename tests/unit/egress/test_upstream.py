@@ -13,25 +13,10 @@ from core.egress.messages import ChatStart
 from core.egress.providers import Again, Outlet, Provider, ProviderError
 from core.egress.upstream import Terms, Upstream
 from jail.wire.schema import ChatEnd, ErrorCode, Failure, Message, Sampling, ToolCall, Usage
+from tests.fakes.outlet import Kept
 
 GOOD = ChatEnd("stop", Usage(1, 1))
 Step = ProviderError | str | Callable[[Outlet], Awaitable[ChatEnd]]
-
-
-class Kept:
-    """An outlet that keeps what comes."""
-
-    def __init__(self) -> None:
-        self.said = ""
-
-    async def text(self, text: str) -> None:
-        self.said += text
-
-    async def reasoning(self, text: str) -> None:
-        self.said += text
-
-    async def call(self, call: ToolCall) -> None:
-        self.said += call.name
 
 
 class Steps:
@@ -74,9 +59,9 @@ async def _outcome(provider: Provider, user: str = "alice") -> tuple[ChatEnd | F
     kept = Kept()
     try:
         async with asyncio.timeout(10):
-            return await provider.chat(_ask(user), kept), kept.said
+            return await provider.chat(_ask(user), kept), kept.everything
     except ProviderError as error:
-        return error.failure, kept.said
+        return error.failure, kept.everything
 
 
 def _failed(outcome: ChatEnd | Failure) -> Failure:
@@ -157,13 +142,13 @@ def test_a_cancel_during_a_pause_ends_the_chat() -> None:
 def test_a_broken_provider_is_left_alone_then_tried_by_one_and_used_again() -> None:
     async def run() -> list[Any]:
         steps = Steps(_fault("elsewhere"))
-        upstream = _upstream(steps, breaker_failures=2, breaker_open_s=0.2)
+        upstream = _upstream(steps, breaker_failures=2, breaker_open_s=0.6)
         for _ in range(2):
             await _outcome(upstream)
         refused, _ = await _outcome(upstream)
         asked = len(steps.asked)
         steps.steps = ["well"]
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.65)
         again, _ = await _outcome(upstream)
         return [refused, asked, again]
 

@@ -141,3 +141,21 @@ def test_the_list_shows_agents_and_nothing_else(agents: Agents, folder: Path) ->
     entries = agents.list("alice")
     assert [entry.name for entry in entries] == ["assistant", "coder"]
     assert entries[1].created_s == int((folder / "coder.toml").stat().st_mtime)
+
+
+def test_tools_that_are_to_be_asked_about_are_the_agents_own(tmp_path: Path) -> None:
+    folder = tmp_path / "alice" / "agents"
+    folder.mkdir(parents=True)
+    agents = Agents(
+        tmp_path, Config(agent=AgentSection(tools=("read_file", "run_command"), ask=("run_command",)))
+    )
+    assert agents.get("alice", "assistant").ask == ("run_command",)
+    (folder / "reader.toml").write_text('tools = ["read_file"]')
+    assert agents.get("alice", "reader").ask == ()
+    (folder / "shy.toml").write_text('ask = ["read_file"]')
+    assert agents.get("alice", "shy").ask == ("read_file",)
+    (folder / "bold.toml").write_text("ask = []")
+    assert agents.get("alice", "bold").ask == ()
+    (folder / "wrong.toml").write_text('ask = ["run_comand"]')
+    with pytest.raises(AgentFileError, match="ask: 'run_comand' is none of this agent's tools"):
+        agents.get("alice", "wrong")

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from actors.asking import ApprovalResolved, ApprovalWanted
 from core.hub.live.events import AnyEvent, line_of
 from core.hub.live.requests import AnyAnswer, AnyRequest, TurnAsked
 from core.hub.live.schema import documents, schema
@@ -19,6 +20,8 @@ ITEMS: list[LogItem] = [
     ToolStarted(1, "run_command", '{"command": "true"}'),
     ToolProgress(1, "out"),
     ToolEnded(1, True, "out"),
+    ApprovalWanted("approval_1", "tool", "run_command", '{"command": "true"}', 1_700_000_600, 1, True),
+    ApprovalResolved("approval_1", "refused"),
     Notice("n"),
     Resumed(3),
     Used(Usage(1, 2)),

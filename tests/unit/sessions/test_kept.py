@@ -83,6 +83,7 @@ def test_old_sessions_open_with_their_owners_handle_and_survive_a_migration(
 def test_without_a_copy_sessions_are_not_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _take("sessions-v1.db", tmp_path / "alice.db")
     steps = (*core.sessions.database.MIGRATIONS, STEP)
+    Database(path).close()
     before = _version(path)
     in_the_way = tmp_path / f"alice.db.v{before}"
     in_the_way.mkdir()
@@ -136,7 +137,9 @@ def test_a_damaged_database_is_no_copy(tmp_path: Path) -> None:
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("CREATE TABLE t (x)")
     db.execute("CREATE INDEX i ON t (x)")
+    db.execute("BEGIN")  # one commit: each waits for the disk
     db.executemany("INSERT INTO t VALUES (?)", [(n,) for n in range(5_000)])
+    db.execute("COMMIT")
     db.close()
     data = bytearray(path.read_bytes())
     data[8_192:12_288] = bytes(4_096)

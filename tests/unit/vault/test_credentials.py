@@ -1,7 +1,6 @@
 """Credentials in the vault: kept, listed without values, opened for their owner alone, gone for good."""
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,6 @@ from core.vault.vault import Vault
 
 VALUE = "canary-5f0e1d2c3b4a"
 TERMS = CredentialTerms(host="api.example.com")
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    vault = Vault(tmp_path / "_keys", wall_s=lambda: 1_000.0)
-    for user in ("alice", "bob"):
-        vault.answer(AddUser(1, user))
-    yield vault
-    vault.close()
 
 
 def _set(vault: Vault, name: str = "api", owner: str = "alice", **more: Any) -> Any:

@@ -173,7 +173,7 @@ def test_an_unknown_verb_is_a_fault_and_a_reserved_one_unavailable() -> None:
         assert refused(lambda f=fresh, b=bad: f.receive(b)) == "schema"  # type: ignore[misc]
     assert refused(lambda: pair()[0].receive(encode_frame(Kind.REQUEST, 1, None))) == "schema"
 
-    reserved = encode_frame(Kind.REQUEST, 1, {"verb": "http.fetch", "anything": [1, {"x": 2}]})
+    reserved = encode_frame(Kind.REQUEST, 1, {"verb": "doc.share", "anything": [1, {"x": 2}]})
     assert core.receive(reserved) == []
     (answer,) = core.take_answers()
     frame = decode_frame(answer)

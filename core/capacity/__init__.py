@@ -1,0 +1,1 @@
+"""How many users this machine carries: a short measurement, and the model that it feeds."""
