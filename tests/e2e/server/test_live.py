@@ -19,6 +19,7 @@ from tests.fakes.real_server import (
     RealServer,
     new_person,
     real_server,
+    wait_gone,
     with_model,
 )
 
@@ -196,8 +197,17 @@ def carl(own_server: RealServer) -> Person:
 
 
 async def kill(server: RealServer, who: str, person: Person) -> None:
-    """SIGKILL for core, which is there again then, or for the first process of a person's jail."""
-    if who == "core":
+    """SIGKILL for core, which is there again then, for a person's jail, or for all, which are started anew."""
+    if who == "everything":
+        pids = [server.process.pid, server.pid("core"), server.pid("egress")]
+        os.kill(pids[0], signal.SIGSTOP)  # a power cut leaves nobody to tidy up
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(server.wait)
+        await asyncio.to_thread(wait_gone, pids[1:], LIMIT_S)
+        server.begin(server.hub_port)
+        await asyncio.to_thread(server.wait_ready)
+    elif who == "core":
         count = len(server.logged("service_started", service="core"))
         os.kill(server.pid("core"), signal.SIGKILL)
         await asyncio.to_thread(server.wait_logged, "service_started", count + 1, service="core")
@@ -208,14 +218,16 @@ async def kill(server: RealServer, who: str, person: Person) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-async def interrupted(server: RealServer, who: str, person: Person, turn: Json, session: str) -> list[Json]:
-    """The events of a turn in which ``who`` is killed once it speaks, or a tool of its runs."""
+async def interrupted(
+    server: RealServer, who: str, person: Person, turn: Json, session: str, once: str
+) -> list[Json]:
+    """The events of a turn in which ``who`` is killed once an event of that type came."""
     reader = Reader(page(person), session, "websocket", 0)
     status, began = await page(person).call("POST", f"/v1/sessions/{session}/turns", turn)
     assert status == 202, began
     async with page(person).socket() as socket:
         await socket.ask("watch", session=session, after=0)
-        await socket.until("delta", "tool_progress")
+        await socket.until(once)
         await kill(server, who, person)
     await reader.to_the_end()
     return reader.events
@@ -228,7 +240,7 @@ async def messages(person: Person, session: str) -> list[Json]:
     return kept
 
 
-@pytest.mark.parametrize("who", ["core", "worker"])
+@pytest.mark.parametrize("who", ["core", "worker", "everything"])
 def test_a_turn_that_only_talked_goes_on_after_a_kill_and_is_one_message(
     own_server: RealServer, carl: Person, model: FakeModelServer, who: str
 ) -> None:
@@ -237,7 +249,8 @@ def test_a_turn_that_only_talked_goes_on_after_a_kill_and_is_one_message(
     async def main() -> tuple[list[Json], list[Json]]:
         session = fresh()
         turn = {"text": "go", "agent": "fake"}
-        return await interrupted(own_server, who, carl, turn, session), await messages(carl, session)
+        seen = await interrupted(own_server, who, carl, turn, session, "delta")
+        return seen, await messages(carl, session)
 
     seen, kept = asyncio.run(main())
     types = [event["type"] for event in seen]
@@ -255,7 +268,7 @@ def said(events: list[Json]) -> str:
     return "".join(event["text"] for event in events if event["type"] == "delta")
 
 
-@pytest.mark.parametrize("who", ["core", "worker"])
+@pytest.mark.parametrize("who", ["core", "worker", "everything"])
 def test_a_turn_whose_tool_acted_is_closed_after_a_kill_with_a_report_and_not_run_again(
     own_server: RealServer, carl: Person, who: str
 ) -> None:
@@ -264,11 +277,13 @@ def test_a_turn_whose_tool_acted_is_closed_after_a_kill_with_a_report_and_not_ru
     async def main() -> tuple[list[Json], list[Json]]:
         session = fresh()
         turn = {"text": f"run: echo ran >> {name}; echo begun; sleep 600"}
-        return await interrupted(own_server, who, carl, turn, session), await messages(carl, session)
+        # its program's first words: by then it has written
+        seen = await interrupted(own_server, who, carl, turn, session, "tool_progress")
+        return seen, await messages(carl, session)
 
     seen, kept = asyncio.run(main())
     assert seen[-1]["type"] == "error"
-    assert seen[-1]["code"] == {"core": "internal", "worker": "worker"}[who]
+    assert seen[-1]["code"] == ("worker" if who == "worker" else "internal")
     assert "May have been done in part: step 1 run_command" in seen[-1]["message"]
     assert [message["role"] for message in kept] == ["user", "assistant"]
     assert "step 1 run_command" in kept[1]["content"]
