@@ -232,8 +232,10 @@ class UserActor(Actor):
                 return state.evict(life, wait, now)
             case JailKilled(life):
                 return state.jail_killed(life)
-            case JailExited(life, how):
-                return state.jail_exited(life, how, now)
+            case JailExited(life, how, failure):
+                return state.jail_exited(life, how, now, failure)
+            case Closed(life, None):
+                return state.jail_gone(life, now)
             case Closed(life, fault):
                 return state.jail_closed(life, fault, now)
             case Leave():

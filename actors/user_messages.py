@@ -109,10 +109,11 @@ class JailKilled:
 
 @dataclass(frozen=True, slots=True)
 class JailExited:
-    """All processes of a jail were reaped."""
+    """All processes of a jail were reaped; ``failure`` is for its turns, where a limit ended it."""
 
     life: int
     how: str
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ _WALL_MARGIN_S = 5.0
 _DRAIN_S = 10.0
 # The spawner reaps a killed jail in milliseconds; past this it is taken as gone.
 _REAP_S = 30.0
+# From the end of a jail's channel to the spawner's word on how it ended: some milliseconds, when all is well.
+_SAY_WHY_S = 2.0
 _LAUNCHES_IN_A_ROW = 3
 _GRANT_EVERY = STREAM_WINDOW // 4
 _LOG_LINES = 50
@@ -159,6 +161,7 @@ class UserState:
     _phase_deadline_s: float | None = None
     _told_busy: bool | None = None  # what Used said last, in this life
     _retiring: bool = False  # this life begins nothing new
+    _gone: bool = False  # its channel ended, and nobody said why yet
     _launched_s: float = 0.0
     _fruitless: int = 0
     _leaving: bool = False
@@ -261,11 +264,22 @@ class UserState:
                     turn.verdict = turn.verdict or _KILLED
         return self._take()
 
-    def jail_exited(self, life: int, how: str, now_s: float) -> list[Instruction]:
-        """All its processes were reaped."""
+    def jail_gone(self, life: int, now_s: float) -> list[Instruction]:
+        """Its channel ended without a fault: while something runs in it, wait a moment to hear why."""
+        if life != self.life or self.phase != "ready" or not self._runs:
+            return self.jail_closed(life, None, now_s)
+        self._gone = self._retiring = True
+        self._phase_deadline_s = now_s + _SAY_WHY_S
+        return self._take()
+
+    def jail_exited(
+        self, life: int, how: str, now_s: float, failure: Failure | None = None
+    ) -> list[Instruction]:
+        """All its processes were reaped; ``failure`` says which limit it met."""
         if life == self.life and self.phase != "cold":
             if self.phase != "ending":
-                self._end_life(None, how, now_s)
+                told = "ended" if self._gone else how
+                self._end_life(None, "limit" if failure is not None else told, now_s, failure)
             self._to_cold(now_s)
         return self._take()
 
@@ -395,6 +409,8 @@ class UserState:
                 self._end_life(PeerFault("deadline", "no handshake in time"), "fault", now_s)
             case "draining":
                 self._end_life(None, "drain_ignored", now_s)
+            case "ready":  # nobody said why it is gone
+                self._end_life(None, "ended", now_s)
             case "ending":
                 self._note("jail_reap_timed_out", life=self.life)
                 self._to_cold(now_s)
@@ -604,7 +620,7 @@ class UserState:
         self.life = self.next_life()
         self.phase = "starting"
         self._launched_s = now_s
-        self._told_busy, self._retiring = None, False
+        self._told_busy, self._retiring, self._gone = None, False, False
         self._phase_deadline_s = now_s + self.start_timeout_s
         self._connection = Connection("core", now_s, self.start_timeout_s)
         self._out.append(Launch(self.life))
@@ -612,7 +628,10 @@ class UserState:
     def _drain_if_done(self, now_s: float) -> None:
         """Where this life is to end and nothing runs in it any more."""
         if self.phase == "ready" and (self._leaving or self._retiring) and not self._runs:
-            self._drain(now_s)
+            if self._gone:
+                self._end_life(None, "ended", now_s)
+            else:
+                self._drain(now_s)
 
     def _drain(self, now_s: float) -> None:
         self.phase = "draining"
@@ -620,7 +639,9 @@ class UserState:
         self._drain_request, data = self._link.request(Drain())
         self._send(data)
 
-    def _end_life(self, fault: PeerFault | None, how: str, now_s: float) -> None:
+    def _end_life(
+        self, fault: PeerFault | None, how: str, now_s: float, failure: Failure | None = None
+    ) -> None:
         """The jail is over: close everything that stood on it, and wait for it to be reaped."""
         drained = self.phase == "draining" and fault is None and how == "ended"
         reason = f"fault_{fault.reason}" if fault else ("drained" if drained else how)
@@ -633,9 +654,9 @@ class UserState:
             self._note("peer_faulted", life=self.life, reason=fault.reason, detail=fault.detail)
         for turn in [t for t in self._turns.values() if t.request is not None]:
             self._drop_requests(turn)
-            self._lose_turn(turn, _lost(fault), again=fault is None)
+            self._lose_turn(turn, failure or _lost(fault), again=fault is None and failure is None)
         for call in self._calls.running():
-            self._end_call(call, _lost(fault))
+            self._end_call(call, failure or _lost(fault))
         if self._fruitless >= _LAUNCHES_IN_A_ROW:
             self._fruitless = 0
             self._end_waiting(Failure("unavailable", "your jail fails at every start; tell the operator"))

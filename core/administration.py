@@ -38,6 +38,7 @@ class CoreAdministration:
         cut_off: ends a user's running turns, and their connections that watch some.
         recheck_tokens: ends connections whose token is none any more.
         pool: the jails.
+        forget_home: told of a user whose home is gone.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class CoreAdministration:
         cut_off: Callable[[str], int],
         recheck_tokens: Callable[[], Awaitable[None]],
         pool: Pool,
+        forget_home: Callable[[str], None],
     ) -> None:
         self._users = users
         self._standings = standings
@@ -64,6 +66,7 @@ class CoreAdministration:
         self._cut_off = cut_off
         self._recheck_tokens = recheck_tokens
         self._pool = pool
+        self._forget_home = forget_home
         self._log = structlog.get_logger()
         self._one_at_a_time = asyncio.Lock()
 
@@ -113,6 +116,7 @@ class CoreAdministration:
             if not await self._turns.leave(name, _LEAVE_S):
                 raise AdministrationError("busy", f"{name}'s jail does not end: try again")
             await answered(self._host.remove_user(name, self._uid(user)))
+            self._forget_home(name)
             await self._remove_sessions(name)
             await asyncio.to_thread(self._users.delete, name)
             self._log.info("user_deleted", user=name)

@@ -46,6 +46,7 @@ from core.hub.agents import Agents
 from core.hub.server import HubParts, HubServer
 from core.hub.tls import Tls, read_tls
 from core.insight import CoreInsight
+from core.limits import HomeBook, JailLimits
 from core.log import configure_logging, set_level
 from core.metrics import Metrics
 from core.observer import CoreObserver
@@ -127,6 +128,8 @@ class Core:
         self._book = Book(self._storage, metrics)
         self._host = Host(self._host_uid)
         self._pool = Pool()
+        self._limits = JailLimits(config.jail)
+        self._homes = HomeBook(self._limits)
         self._agents = Agents(data_dir / "users", config)
         self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
         self._dump: StateDump | None = None
@@ -156,6 +159,7 @@ class Core:
                 admin=config.admin,
                 access=config.access,
                 free_bytes=lambda: _free_bytes(data_dir),
+                home_excess=self._homes.excess,
                 hub_tls=self._tls["hub"],
                 admin_tls=self._tls["admin"],
             )
@@ -233,6 +237,8 @@ class Core:
             on_started=self._pool.started,
             on_ended=self._pool.ended,
             on_measured=self._pool.measured,
+            on_home=self._homes.note,
+            on_limit=self._metrics.jail_limited,
             on_shutdown=self._on_shutdown,
             on_reload=self._on_reload,
         )
@@ -307,6 +313,7 @@ class Core:
             cut_off=lambda user: self._hub.cut_off(user),  # noqa: PLW0108 - made later
             recheck_tokens=lambda: self._hub.recheck_tokens(),  # noqa: PLW0108
             pool=self._pool,
+            forget_home=self._homes.forget,
         )
 
     def _insight(self, data_dir: Path) -> CoreInsight:
@@ -376,6 +383,7 @@ class Core:
         self._agents.apply(config)
         self._hub.apply(config.hub, config.access)
         self._pool.apply(_budget(config))
+        self._limits.use(config.jail)
         self._log.info("config_used")
 
     async def _state(self) -> dict[str, Any]:

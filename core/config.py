@@ -26,9 +26,11 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Host = Annotated[str, Meta(min_length=1, max_length=253)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1, le=2**50)]
+MemoryBytes = Annotated[int, Meta(ge=0, le=2**50)]
 UserName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
 # a browser writes an origin in lower case and without the scheme's own port (RFC 6454)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*A-Z]+")
+_MIN_MEMORY_BYTES = 32 << 20  # below that not even the worker runs for long
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s@]+\Z")]
 
 
@@ -148,6 +150,22 @@ class AccessSection(_Section, frozen=True):
     ] = 3_600.0
 
 
+class JailUserSection(_Section, frozen=True):
+    """[jail.users.NAME]: other limits for one user's jail; what is left out is as for everybody."""
+
+    processes: Annotated[int, Meta(ge=8, le=4_096)] | None = None
+    open_files: Annotated[int, Meta(ge=32, le=65_536)] | None = None
+    file_bytes: Bytes | None = None
+    address_bytes: Bytes | None = None
+    tmp_bytes: Bytes | None = None
+    memory_bytes: MemoryBytes | None = None
+    swap_bytes: Annotated[int, Meta(ge=0, le=2**50)] | None = None
+    cpu_weight: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    cpus: Annotated[float, Meta(ge=0, le=1_024)] | None = None
+    disk_bytes: Annotated[int, Meta(ge=0, le=2**50)] | None = None
+    disk_files: Annotated[int, Meta(ge=0, le=2_000_000)] | None = None
+
+
 class JailSection(_Section, frozen=True):
     """[jail]"""
 
@@ -173,6 +191,33 @@ class JailSection(_Section, frozen=True):
     file_bytes: Annotated[Bytes, Meta(description="RLIMIT_FSIZE: one file's size in a jail")] = 256 << 20
     address_bytes: Annotated[Bytes, Meta(description="RLIMIT_AS: one process's address space")] = 2 << 30
     tmp_bytes: Annotated[Bytes, Meta(description="a jail's /tmp and /dev/shm, each")] = 64 << 20
+    cgroups: Annotated[
+        Literal["auto", "off", "required"],
+        Meta(
+            description="control groups for memory, CPU and processes of whole jails; auto: where they "
+            "can be used; required: nothing is served where they cannot"
+        ),
+    ] = "auto"
+    memory_bytes: Annotated[
+        MemoryBytes, Meta(description="of a whole jail, its /tmp too; 0: no limit; needs control groups")
+    ] = 1 << 30
+    swap_bytes: Annotated[
+        int, Meta(ge=0, le=2**50, description="of swap beside it, where memory_bytes limits")
+    ] = 0
+    cpu_weight: Annotated[
+        int, Meta(ge=1, le=10_000, description="a jail's share where several want the CPU")
+    ] = 100
+    cpus: Annotated[
+        float,
+        Meta(ge=0, le=1_024, description="of the CPU at most (in CPUs: 0.5 is half of one); 0: all"),
+    ] = 0.0
+    disk_bytes: Annotated[
+        int, Meta(ge=0, le=2**50, description="what a home may hold; past it turns answer 507; 0: no limit")
+    ] = 10 << 30
+    disk_files: Annotated[
+        int, Meta(ge=0, le=2_000_000, description="files and directories in a home; 0: no limit")
+    ] = 200_000
+    users: dict[UserName, JailUserSection] = {}
 
 
 Methods = Annotated[
@@ -499,6 +544,7 @@ _TABLES: dict[tuple[str, ...], tuple[Any, Any]] = {
     ("oauth",): (OAuthName, OAuthSection),
     ("verbs",): (Name, VerbMode),
     ("pool", "users"): (UserName, PoolUserSection),
+    ("jail", "users"): (UserName, JailUserSection),
 }
 
 
@@ -581,10 +627,22 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
         raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
     _check_listeners(config, text, source)
     _check_usage(config, text, source)
+    _check_jails(config, text, source)
     _check_oauth(config, text, source)
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
+
+
+def _check_jails(config: Config, text: str, source: str) -> None:
+    limits: dict[tuple[str, ...], int | None] = {("jail",): config.jail.memory_bytes}
+    limits |= {("jail", "users", user): own.memory_bytes for user, own in config.jail.users.items()}
+    for place, memory_bytes in limits.items():
+        if memory_bytes and memory_bytes < _MIN_MEMORY_BYTES:
+            key = (*place, "memory_bytes")
+            raise ConfigError(
+                f"{source}{_line(text, key)}: {'.'.join(key)}: a jail needs at least {_MIN_MEMORY_BYTES}"
+            )
 
 
 def _check_egress(config: Config, text: str, source: str) -> None:

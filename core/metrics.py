@@ -13,12 +13,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from actors.asking import Resolution
 from core.ledger.metering import Dimension, Level
 from core.pool.jails import State, Why, WhyNot
+from jail.host.messages import LimitMet
 from jail.wire.errors import FaultReason
 from jail.wire.schema import ErrorCode, Failure, TurnEnd
 
 _FINISHES = ("stop", "length", "rounds", "repeats", "failing", "wall", "content_filter")
 _STATUSES = ("2xx", "3xx", "4xx", "5xx")
-_JAIL_ENDS = ("drained", "ended", "fault", "cancel", "stop", "start", "other")
+_JAIL_ENDS = ("drained", "ended", "fault", "limit", "cancel", "stop", "start", "other")
 _ACTORS = ("user", "users", "supervisor", "spawner", "egress", "pool", "sessions", "hub", "other")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -39,7 +40,8 @@ class Metrics:
         )  # fmt: skip
         self._turns_refused = _Labelled(
             r, "certosa_turns_refused_total", "Turns not started, by why.", "reason",
-            ("server_turns", "user_turns", "loop_lag", "stopping", "disk_full", "session_busy", "other"),
+            ("server_turns", "user_turns", "loop_lag", "stopping", "disk_full", "disk_quota",
+             "session_busy", "other"),
         )  # fmt: skip
         self._turns_running = Gauge("certosa_turns_running", "Turns running now.", registry=r)
         self._turn_s = Histogram(
@@ -87,6 +89,10 @@ class Metrics:
         self._jails_ended = _Labelled(
             r, "certosa_jails_ended_total", "Jails ended, by why.", "reason", _JAIL_ENDS
         )
+        self._limits_ended = _Labelled(
+            r, "certosa_jail_limits_total", "Jails ended by a limit, by which.", "limit",
+            (*filter(None, get_args(LimitMet)), "other"),
+        )  # fmt: skip
         self._edge_faults = _Labelled(
             r, "certosa_edge_faults_total", "Jails that broke the protocol, by how.", "reason",
             (*get_args(FaultReason), "other"),
@@ -187,6 +193,11 @@ class Metrics:
     def jail_ended(self, reason: str) -> None:
         """A jail ended: drained, fault_REASON, or one word for how."""
         self._jails_ended.inc("fault" if reason.startswith("fault_") else reason)
+
+    def jail_limited(self, met: LimitMet) -> None:
+        """A jail was ended by this limit; nothing is counted for "", by none."""
+        if met:
+            self._limits_ended.inc(met)
 
     def peer_faulted(self, reason: str) -> None:
         """A jail broke the protocol."""

@@ -13,6 +13,7 @@ import msgspec
 
 from core.config import Config, load_config
 from core.errors import ConfigError, CoreError
+from core.limits import LIMITS
 from jail.host.messages import HostError
 from jail.host.reloading import Fresh
 
@@ -24,6 +25,8 @@ LIVE = (
     "hub.public_url",
     "access",
     "jail.start_timeout_s",
+    *(f"jail.{name}" for name in LIMITS),
+    "jail.users",
     *(f"pool.{name}" for name in ("idle_s", "memory_bytes", "free_bytes", "max_waiting", "wait_s", "users")),
     "agent",
     "usage.soft",
@@ -46,6 +49,7 @@ class Reloader:
         config: as started with.
         path: where the file lies; None: the default place.
         open_files: opens certificates, keys and the provider key file of a configuration, by flag.
+        on_use: is given each configuration that is in use from now on.
     """
 
     def __init__(
@@ -53,10 +57,12 @@ class Reloader:
         config: Config,
         path: Path | None,
         open_files: Callable[[Config], dict[str, int]],
+        on_use: Callable[[Config], None] = lambda _: None,
     ) -> None:
         self._config = config
         self._path = path
         self._open_files = open_files
+        self._on_use = on_use
 
     def __call__(self) -> Fresh:
         """Read what is new. Raises HostError where the file or one that it names won't do."""
@@ -82,6 +88,7 @@ class Reloader:
 
     def _in_use(self, config: Config) -> None:
         self._config = config
+        self._on_use(config)
 
 
 def merge_live(old: Config, new: Config) -> tuple[Config, list[str], list[str]]:

@@ -21,6 +21,7 @@ import structlog
 from core.backup.archive import STAGING
 from core.config import Config, is_loopback
 from core.errors import CoreError
+from core.limits import JailLimits
 from core.log import configure_logging
 from core.master_keys import open_master_keys
 from core.opening import open_to_judge
@@ -29,7 +30,6 @@ from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
 from jail.host.messages import HostError
 from jail.host.process import Identity
-from jail.host.profile import Limits
 from jail.host.services import ServiceSpec
 from jail.host.spawner import SpawnerConfig, run_spawner
 from jail.host.staging import Staged, check_readable, stage
@@ -70,7 +70,8 @@ def serve(config: Config, config_path: Path | None) -> int:
         _check_interpreter(owners)
         _refuse_second(data_dir)
         start = _attack_first(doctor_config(spawner, config_path), log)
-        spawner = replace(spawner, start=start, max_starting=config.starting_at_once(start))
+        limits = JailLimits(config.jail)
+        spawner = replace(spawner, start=start, max_starting=config.starting_at_once(start), limits_of=limits)
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
 
@@ -84,7 +85,12 @@ def serve(config: Config, config_path: Path | None) -> int:
                 "hub_without_tls", host=config.hub.host, hint="tokens go unencrypted unless a proxy encrypts"
             )
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
-        reload = Reloader(config, config_path, lambda new: open_files(new, data_dir, owners))
+        reload = Reloader(
+            config,
+            config_path,
+            lambda new: open_files(new, data_dir, owners),
+            lambda new: limits.use(new.jail),
+        )
         return run_spawner(spawner, core, egress, observe, reload)
 
 
@@ -115,13 +121,8 @@ def spawner_config(config: Config, data_dir: Path, staged: Staged, owners: Owner
         start=jail.start,
         owners=owners,
         user_uids=user_uids_of(config),
-        limits=Limits(
-            processes=jail.processes,
-            open_files=jail.open_files,
-            file_bytes=jail.file_bytes,
-            address_bytes=jail.address_bytes,
-            tmp_bytes=jail.tmp_bytes,
-        ),
+        limits=JailLimits(jail)(""),
+        cgroups=jail.cgroups,
         max_alive=config.pool.max_jails,
         max_starting=config.starting_at_once(jail.start),
         grace_s=config.server.grace_s,
@@ -344,6 +345,7 @@ def doctor_config(spawner: SpawnerConfig, config_path: Path | None) -> DoctorCon
         owners=spawner.owners,
         user_uids=spawner.user_uids,
         limits=spawner.limits,
+        cgroups=spawner.cgroups,
         app=spawner.app,
         start=spawner.start,
         secrets=(config_path.absolute(),) if config_path else (),

@@ -14,6 +14,7 @@ from actors.edge import Edge
 from actors.observer import Observer
 from core.egress_link import LinkUp
 from core.errors import CoreError, LinkError
+from core.limits import told_of_limit
 from core.promise import promised
 from jail.host import messages as host
 from jail.wire.schema import Failure
@@ -56,6 +57,8 @@ class SpawnerActor(Actor):
         on_started: called with the life of each jail that is built, and its first process.
         on_ended: called with the life of each jail that is gone or could not be started, and how.
         on_measured: called with what jails use.
+        on_home: called with what a home holds.
+        on_limit: called for each jail that ended, with the limit that ended it or "".
         on_shutdown: called with the grace in seconds when the spawner says stop.
         on_reload: called with the descriptors, by flag, that are to be used from now on.
     """
@@ -72,6 +75,8 @@ class SpawnerActor(Actor):
         on_started: Callable[[int, int], None],
         on_ended: Callable[[int, str], None],
         on_measured: Callable[[tuple[host.JailUse, ...]], None],
+        on_home: Callable[[host.HomeMeasured], None],
+        on_limit: Callable[[host.LimitMet], None],
         on_shutdown: Callable[[float], None],
         on_reload: Callable[[dict[str, int]], None],
     ) -> None:
@@ -82,6 +87,8 @@ class SpawnerActor(Actor):
         self._on_started = on_started
         self._on_ended = on_ended
         self._on_measured = on_measured
+        self._on_home = on_home
+        self._on_limit = on_limit
         self._on_shutdown = on_shutdown
         self._on_reload = on_reload
         self._handed: dict[str, int] = {}
@@ -125,8 +132,12 @@ class SpawnerActor(Actor):
             case host.JailFailed(life, text):
                 failure = Failure("unavailable", f"your jail could not be started: {text}"[:2_000])
                 self._tell_last(life, user.JailFailed(life, failure), text)
-            case host.JailExited(life, how):
-                self._tell_last(life, user.JailExited(life, how), how)
+            case host.JailExited(life, how, met, limit_bytes):
+                self._on_limit(met)
+                why = Failure("limit", told_of_limit(met, limit_bytes)) if met else None
+                self._tell_last(life, user.JailExited(life, how, why), how)
+            case host.HomeMeasured():
+                self._on_home(heard)
             case host.JailsMeasured(jails):
                 self._on_measured(jails)
             case host.UserReady(request, error):

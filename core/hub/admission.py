@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from core.config import HubSection
-from core.hub.errors import HubError
+from core.hub.errors import HubError, over_quota
 from core.metrics import Metrics
 
 _MAX_LAG_S = 2.0
@@ -23,9 +23,13 @@ class Admission:
     Args:
         config: the bounds.
         metrics: told of refusals.
+        excess: by what a user's home is over its limit, "" if it is not.
     """
 
-    def __init__(self, config: HubSection, metrics: Metrics) -> None:
+    def __init__(
+        self, config: HubSection, metrics: Metrics, excess: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        self._excess = excess
         self._config = config
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -121,6 +125,8 @@ class Admission:
                 retry_after_s=30,
                 headers={"x-should-retry": "false"},  # that takes a person; clients need not try at once
             )
+        if what := self._excess(user):
+            return "disk_quota", over_quota(what)
         if self._by_user[user] >= config.max_turns_per_user:
             return "user_turns", HubError(
                 429,

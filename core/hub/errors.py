@@ -47,6 +47,16 @@ _STATUS: dict[ErrorCode, int] = {
 }
 
 
+def over_quota(what: str) -> "HubError":
+    """For a user whose home is over its limit; ``what`` says by what."""
+    return HubError(
+        507,
+        f"{what}: delete files first, as by DELETE /v1/files",
+        "disk_quota",
+        headers={"x-should-retry": "false"},
+    )
+
+
 class HubError(CoreError):
     """A request that gets an error answer.
 

@@ -6,14 +6,14 @@ A path is only passed on here: what it means, and whether it means anything, the
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 from aiohttp import web
 
 from core.hub.bodies import as_json
-from core.hub.errors import HubError, invalid
+from core.hub.errors import HubError, invalid, over_quota
 from core.hub.jail_call import JailCall, JailCalls, JailFailure, ask_jail
 from core.hub.paths import disposition, encoded, join, query_path, shown
 from core.hub.ranges import Part, Unsatisfiable, etag, last_modified, wanted_part
@@ -40,7 +40,14 @@ _CHANGED_TWICE = HubError(409, "the file changes faster than it can be sent", "c
 class Files:
     """The handlers. Used on the hub's loop."""
 
-    def __init__(self, verifier: Verifier, calls: JailCalls, max_upload_bytes: int) -> None:
+    def __init__(
+        self,
+        verifier: Verifier,
+        calls: JailCalls,
+        max_upload_bytes: int,
+        excess: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self._excess = excess
         self._verifier = verifier
         self._calls = calls
         self._max_upload_bytes = max_upload_bytes
@@ -78,6 +85,8 @@ class Files:
         path = query_path(request)
         if (request.content_length or 0) > self._max_upload_bytes:
             raise self._too_large()
+        if what := self._excess(handle.user):
+            raise over_quota(what)
         with self._counted(handle):
             new = await self._is_new(handle, path)
             upload = Upload(self._calls, handle, path, secrets.token_hex(8))

@@ -67,8 +67,9 @@ class HubParts:
     """What the hub is given.
 
     ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
-    the server still waits for before it is ready (empty: ready). ``held_s`` is how long a turn may wait for
-    answers of its user's beside its own time.
+    the server still waits for before it is ready (empty: ready). ``home_excess`` says by what a user's
+    home is over its limit, or "". ``held_s`` is how long a turn may wait for answers of its user's beside
+    its own time.
     """
 
     config: HubSection
@@ -94,6 +95,7 @@ class HubParts:
     admin: AdminSection
     access: AccessSection
     free_bytes: Callable[[], int] | None = None
+    home_excess: Callable[[str], str] = lambda _: ""
     hub_tls: Tls | None = None
     admin_tls: Tls | None = None
     stall_s: float = STALL_S
@@ -105,7 +107,7 @@ class HubServer:
 
     def __init__(self, parts: HubParts) -> None:
         self._parts = parts
-        self.admission = Admission(parts.config, parts.metrics)
+        self.admission = Admission(parts.config, parts.metrics, parts.home_excess)
         self._access = Access(parts.access, parts.login_failed)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._live = Live(
@@ -257,7 +259,7 @@ class HubServer:
         app.router.add_post("/v1/turns/{turn}/cancel", cancel.cancel)
         app.router.add_get("/v1/models", models.all)
         app.router.add_get("/v1/models/{name}", models.one)
-        files = Files(parts.verifier, parts.calls, int(parts.config.max_upload_bytes))
+        files = Files(parts.verifier, parts.calls, int(parts.config.max_upload_bytes), parts.home_excess)
         app.router.add_get("/v1/files", files.look, allow_head=False)
         app.router.add_delete("/v1/files", files.delete)
         app.router.add_get("/v1/files/content", files.download)

@@ -18,7 +18,9 @@ from typing import Final
 
 import msgspec
 
+from jail.host.cgroups import UseCgroups
 from jail.host.diagnosis import Diagnosis
+from jail.host.enforcement import enforced_by
 from jail.host.launcher import HostUids, JailSpec, Starter
 from jail.host.layout import Layout, Owners
 from jail.host.messages import HostError
@@ -81,6 +83,7 @@ class DoctorConfig:
     secrets: tuple[Path, ...] = ()
     app: Path | None = None
     start: Start = "fork"
+    cgroups: UseCgroups = "auto"
 
 
 def run_doctor(config: DoctorConfig) -> Report:
@@ -223,9 +226,7 @@ def describe_machine(config: DoctorConfig) -> dict[str, str]:
         "files": "mount namespace" + (" and file modes: each user has a uid" if apart else ""),
         "processes": "pid and user namespaces, seccomp filter, no capabilities",
         "network": "an empty network namespace",
-        "memory": "RLIMIT_AS for each process, sizes of tmpfs",
-        "process_count": "RLIMIT_NPROC of the jail's user namespace",
-        "disk": "RLIMIT_FSIZE for each file",
+        **enforced_by(Layout(config.data_dir, config.owners).run_dir, config.cgroups),
     }
 
 

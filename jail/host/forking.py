@@ -67,6 +67,8 @@ class ForkStarter:
             limits=rlimits(spec.profile.limits),
             processes=spec.profile.limits.processes,
             program=spec.profile.program,
+            cgroups=spec.cgroups,
+            niceness=spec.niceness,
         )
         try:
             listener, edge = self._edges.pair()

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NoReturn
 
+from jail.host.cgroups import Cgroups
 from jail.host.group import kill_group
 from jail.host.process import fork_quietly
 
@@ -27,13 +28,17 @@ _GROUPS: Final = b"g"
 
 
 class Guard:
-    """The spawner's end. A guard that died is seen by its pid being reaped; make another one then."""
+    """The spawner's end. A guard that died is seen by its pid being reaped; make another one then.
 
-    def __init__(self) -> None:
+    Args:
+        cgroups: are removed too at the end of a spawner that did not come to it.
+    """
+
+    def __init__(self, cgroups: Cgroups | None = None) -> None:
         self._sock, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = fork_quietly()
         if self.pid == 0:
-            _run(end)
+            _run(end, cgroups)
         end.close()
         self._sock.setblocking(False)
 
@@ -63,7 +68,7 @@ class Guard:
         self._sock.close()
 
 
-def _run(sock: socket.socket) -> NoReturn:
+def _run(sock: socket.socket, cgroups: Cgroups | None) -> NoReturn:
     status = 1
     try:
         os.setsid()
@@ -71,6 +76,8 @@ def _run(sock: socket.socket) -> NoReturn:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # the spawner hears them and decides
         _watch(sock.fileno())
+        if cgroups is not None:
+            cgroups.close()
         status = 0
     finally:
         os._exit(status)

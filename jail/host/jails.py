@@ -2,16 +2,26 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from jail.host.cgroups import Cgroups, JailCgroup
 from jail.host.diagnosis import Diagnosis
 from jail.host.launcher import JailSpec, Starter
 from jail.host.layout import check_unlinked
 from jail.host.loop import Loop, Timer
 from jail.host.measuring import ToMeasure
-from jail.host.messages import HostError, JailExited, JailFailed, JailStarted, StartJail, ToCore
+from jail.host.messages import (
+    HomeMeasured,
+    HostError,
+    JailExited,
+    JailFailed,
+    JailStarted,
+    LimitMet,
+    StartJail,
+    ToCore,
+)
 from jail.host.profile import Limits, Profile, System, user_paths
 from jail.host.running import Phase, RunningJail
 
@@ -20,6 +30,11 @@ Observe = Callable[[str, Mapping[str, Any]], None]
 
 _STUCK_S: Final = 120.0  # bwrap got no further in this time; emulated and busy, it needs many seconds
 _KILL_STEP_S: Final = 2.0
+_TIDY_S: Final = 1.0
+_NICENESS: Final = 5  # where no control group weighs the CPU
+_BY_SIGKILL: Final = ("signal 9", "exit 137")
+_DISK_SLACK: Final = 1.25
+"""A home is refused what is new past its limit; one that runs on is ended past that times it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +49,18 @@ class JailPlan:
     max_alive: int
     max_starting: int
     command: tuple[str, ...] = ()
+    limits_of: Callable[[str], Limits] | None = None
+
+    def limits_for(self, user: str) -> Limits:
+        """A user's, which may be other than everybody's."""
+        return self.limits if self.limits_of is None else self.limits_of(user)
 
     def spec(self, user: str, host_uid: int) -> JailSpec:
         """A user's jail. Raises HostError for an id that isn't one, or directories that aren't."""
         paths = user_paths(self.data_dir, user)
         check_unlinked(paths)
         profile = Profile(
-            self.system, self.lib, self.etc, paths.home, paths.agents, self.limits, self.command
+            self.system, self.lib, self.etc, paths.home, paths.agents, self.limits_for(user), self.command
         )
         return JailSpec(profile, host_uid)
 
@@ -54,6 +74,10 @@ class _Entry:
     killed: bool = False  # at core's word
     timer: Timer | None = None
     diagnosis: Diagnosis | None = None  # ``jail`` is its own then
+    limits: Limits = field(default_factory=Limits)
+    cgroup: JailCgroup | None = None
+    met: LimitMet = ""
+    home: HomeMeasured | None = None  # as it was looked at last
 
 
 class Jails:
@@ -63,6 +87,7 @@ class Jails:
         guard, guard_group: whoever outlives us has to know of this process, by its pidfd; of this group,
             by a pidfd of its leader and itself (:mod:`jail.host.group`).
         idle: called whenever the last one has gone.
+        cgroups: where jails' groups are made; None: there are none.
     """
 
     def __init__(
@@ -75,10 +100,12 @@ class Jails:
         guard_group: Callable[[tuple[int, int]], None],
         observe: Observe,
         idle: Callable[[], None],
+        cgroups: Cgroups | None = None,
     ) -> None:
         self._loop, self._starter, self._plan = loop, starter, plan
         self._send, self._observe, self._idle = send, observe, idle
         self._guard, self._guard_group = guard, guard_group
+        self._cgroups = cgroups
         self._waiting: deque[StartJail] = deque()
         self._entries: dict[int, _Entry] = {}
         self._by_pid: dict[int, int] = {}
@@ -146,6 +173,26 @@ class Jails:
         found = ((life, self._entries.get(life)) for life in lives)
         return tuple(ToMeasure(life, tuple(entry.jail.pids)) for life, entry in found if entry is not None)
 
+    def homes(self, lives: Iterable[int]) -> list[tuple[str, Limits]]:
+        """Whose jails these are, with what limits their homes."""
+        found = (self._entries.get(life) for life in lives)
+        return [(entry.request.user, entry.limits) for entry in found if entry is not None]
+
+    def on_home(self, home: HomeMeasured, limits: Limits) -> None:
+        """End the jail of a home that has gone far over its limit while something runs in it."""
+        over_bytes = limits.disk_bytes and home.held_bytes > limits.disk_bytes * _DISK_SLACK
+        over_files = limits.disk_files and home.files > limits.disk_files * _DISK_SLACK
+        for entry in self._entries.values():
+            if entry.request.user == home.user and entry.told and not entry.killed:
+                before, entry.home = entry.home, home
+                # one that shrinks, or is only looked at, is left alone: there people delete files
+                grown = before is not None and (
+                    home.held_bytes > before.held_bytes or home.files > before.files
+                )
+                if grown and (over_bytes or over_files):
+                    entry.met, entry.killed = "disk", True
+                    self._kill(entry)
+
     def pidfds(self) -> list[int]:
         """The pid 1 of every jail, as far as known."""
         found = (entry.jail.init_pidfd for entry in self._entries.values())
@@ -173,11 +220,33 @@ class Jails:
                 return
             request = self._waiting.popleft()
             try:
-                jail = self._starter.start(self._plan.spec(request.user, request.host_uid))
+                entry = self._begin(request)
             except HostError as error:
                 self._fail(request, str(error))
                 continue
-            self._follow(_Entry(request, jail))
+            self._follow(entry)
+
+    def _begin(self, request: StartJail) -> _Entry:
+        """Start a jail in groups of its own. Raises HostError."""
+        spec = self._plan.spec(request.user, request.host_uid)
+        limits, cgroup = spec.profile.limits, None
+        if self._cgroups is not None:
+            cgroup = self._cgroups.make(limits)
+            weighed = "cpu" in self._cgroups.controllers
+            spec = replace(spec, niceness=0 if weighed else _NICENESS)
+        try:
+            if cgroup is not None:
+                spec = replace(spec, cgroups=cgroup.procs)
+            return _Entry(request, self._starter.start(spec), limits=limits, cgroup=cgroup)
+        except HostError:
+            self._leave(cgroup)
+            raise
+
+    def _leave(self, cgroup: JailCgroup | None) -> None:
+        if cgroup is not None and self._cgroups is not None:
+            self._cgroups.give_back(cgroup)
+            # what is reaped a moment later still stands in it
+            self._loop.later(_TIDY_S, self._cgroups.tidy)
 
     def _follow(self, entry: _Entry) -> None:
         life = entry.request.life
@@ -245,9 +314,10 @@ class Jails:
             self._fail(entry.request, entry.diagnosis.text())
         else:
             entry.jail.close()
+            self._look_why(entry)
+            self._leave(entry.cgroup)
             if entry.told:
-                self._send(JailExited(life, entry.jail.how), None)
-                self._observe("jail_exited", {"life": life, "how": entry.jail.how})
+                self._tell_exit(entry)
             elif entry.killed or not self._open:
                 self._fail(entry.request, "it was killed before it started")
             else:
@@ -257,6 +327,19 @@ class Jails:
         self._start_waiting()
         if not self._entries:
             self._idle()
+
+    def _look_why(self, entry: _Entry) -> None:
+        """Whether the kernel ended it for want of memory; a tool's end alone leaves the jail alive."""
+        killed = entry.jail.how in _BY_SIGKILL and not entry.killed and not entry.met
+        if killed and entry.cgroup is not None and entry.cgroup.oom_kills():
+            entry.met = "memory"
+
+    def _tell_exit(self, entry: _Entry) -> None:
+        life, how, met = entry.request.life, entry.jail.how, entry.met
+        limit_bytes = {"memory": entry.limits.memory_bytes, "disk": entry.limits.disk_bytes, "": 0}[met]
+        self._send(JailExited(life, how, met, limit_bytes), None)
+        values: dict[str, object] = {"life": life, "how": how}
+        self._observe("jail_exited", values | ({"limit": met, "limit_bytes": limit_bytes} if met else {}))
 
     def _diagnose(self, request: StartJail) -> None:
         try:

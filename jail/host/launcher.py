@@ -25,10 +25,16 @@ from jail.host.syscalls import Machine
 
 @dataclass(frozen=True, slots=True)
 class JailSpec:
-    """A jail to start. ``host_uid`` 0 means the spawner's own uid, for an ordinary user only."""
+    """A jail to start. ``host_uid`` 0 means the spawner's own uid, for an ordinary user only.
+
+    ``cgroups`` are the cgroup.procs files of its groups (:mod:`jail.host.cgroups`); ``niceness`` is for where
+    none of them weighs the CPU.
+    """
 
     profile: Profile
     host_uid: int
+    cgroups: tuple[str, ...] = ()
+    niceness: int = 0
 
 
 class Starter(Protocol):
@@ -107,6 +113,8 @@ class ExecStarter:
                         fds=fds,
                         identity=identity,
                         limits=rlimits(spec.profile.limits),
+                        cgroups=spec.cgroups,
+                        niceness=spec.niceness,
                         error_fd=error_fd,
                     )
                 )

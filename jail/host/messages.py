@@ -7,7 +7,7 @@ stop jails, and nothing else.
 
 import array
 import socket
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -75,11 +75,19 @@ class JailFailed(_Message, frozen=True):
     message: str
 
 
+LimitMet = Literal["", "memory", "disk"]
+
+
 class JailExited(_Message, frozen=True):
-    """A started jail has ended and all its processes were reaped."""
+    """A started jail has ended and all its processes were reaped.
+
+    ``met`` names the limit that ended it, of so many bytes.
+    """
 
     life: Life
     how: str  # "exit 0", "signal 9"
+    met: LimitMet = ""
+    limit_bytes: int = 0
 
 
 class UserReady(_Message, frozen=True):
@@ -120,6 +128,15 @@ class JailsMeasured(_Message, frozen=True):
     jails: tuple[JailUse, ...]
 
 
+class HomeMeasured(_Message, frozen=True):
+    """What a user's home holds; ``whole`` False: and more, or nested deeper than is looked at."""
+
+    user: UserId
+    held_bytes: int
+    files: int
+    whole: bool
+
+
 class CoreReady(_Message, frozen=True):
     """Core serves: its listeners accept."""
 
@@ -141,6 +158,7 @@ ToCore = (
     | JailExited
     | UserReady
     | JailsMeasured
+    | HomeMeasured
     | EgressLink
     | Shutdown
     | Handed

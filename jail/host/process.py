@@ -41,8 +41,9 @@ class Program:
     """A program to start. ``fds`` become 3, 4, ... in it; everything else is closed.
 
     ``identity`` None keeps the spawner's. ``limits`` pairs RLIMIT_ constants with a value that
-    becomes both the soft and the hard one. ``error_fd`` None is /dev/null. The new process leads a
-    session, has umask 077, and dies by SIGKILL when the starting thread ends.
+    becomes both the soft and the hard one. ``cgroups`` are cgroup.procs files, joined as who we are.
+    ``error_fd`` None is /dev/null. The new process leads a session, has umask 077, and dies by SIGKILL
+    when the starting thread ends.
     """
 
     argv: tuple[str, ...]
@@ -50,6 +51,8 @@ class Program:
     fds: tuple[int, ...] = ()
     identity: Identity | None = None
     limits: tuple[tuple[int, int], ...] = ()
+    cgroups: tuple[str, ...] = ()
+    niceness: int = 0
     output_fd: int | None = None
     error_fd: int | None = None
     no_new_privs: bool = False
@@ -136,6 +139,8 @@ def _become(program: Program, parent: int) -> NoReturn:
         os.setsid()
         os.umask(0o077)
         _set_descriptors(program)
+        join_cgroups(program.cgroups)
+        os.nice(program.niceness)
         for limit, value in program.limits:
             set_limit(limit, value)
         change_identity(program.identity)
@@ -155,6 +160,16 @@ def change_identity(identity: Identity | None) -> None:
     os.setgroups([])
     os.setresgid(identity.gid, identity.gid, identity.gid)
     os.setresuid(identity.uid, identity.uid, identity.uid)
+
+
+def join_cgroups(procs: tuple[str, ...]) -> None:
+    """Put this process, and what it starts from now on, into control groups. Raises OSError."""
+    for path in procs:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
 
 
 def set_limit(limit: int, value: int) -> None:

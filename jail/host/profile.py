@@ -49,13 +49,28 @@ COMMAND_LINE: Final = ("--disable-userns", "--args", str(JailFds().args))
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A jail's limits: rlimits of every process in it, and the sizes of its tmpfs in bytes."""
+    """A jail's limits.
+
+    Args:
+        processes, open_files, file_bytes, address_bytes: rlimits of every process in it.
+        tmp_bytes: of each tmpfs.
+        memory_bytes, swap_bytes: of all of it together, tmpfs and the kernel's part with it; 0 is no limit.
+        cpu_weight: its share where several want the CPU; 100 is the ordinary one.
+        cpus: of the CPU at most, in CPUs; 0 is no limit.
+        disk_bytes, disk_files: what its home may hold; 0 is no limit.
+    """
 
     processes: int = 128
     open_files: int = 256
     file_bytes: int = 256 << 20
     address_bytes: int = 2 << 30
     tmp_bytes: int = 64 << 20
+    memory_bytes: int = 1 << 30
+    swap_bytes: int = 0
+    cpu_weight: int = 100
+    cpus: float = 0.0
+    disk_bytes: int = 0
+    disk_files: int = 0
 
 
 @dataclass(frozen=True, slots=True)

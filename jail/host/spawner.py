@@ -20,10 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from jail.host.cgroups import UseCgroups, begin_cgroups
 from jail.host.children import end_children
 from jail.host.control import Control
 from jail.host.dumping import Dump
 from jail.host.guard import Guard
+from jail.host.homes import Homes
 from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
@@ -34,6 +36,7 @@ from jail.host.messages import (
     EgressLink,
     FromCore,
     Handed,
+    HomeMeasured,
     HostError,
     JailFailed,
     KillJail,
@@ -74,6 +77,8 @@ class SpawnerConfig:
         grace_s: what running turns get at SIGTERM, in seconds.
         command: runs in jails instead of the worker; for tests.
         app, start: how jails are started; see :func:`jail.host.starters.make_starter`.
+        limits_of: of a user's jail; None: ``limits`` for all.
+        cgroups: whether control groups are used; "required": or nothing is served.
     """
 
     data_dir: Path
@@ -91,6 +96,8 @@ class SpawnerConfig:
     command: tuple[str, ...] = ()
     app: Path | None = None
     start: Start = "exec"
+    limits_of: Callable[[str], Limits] | None = None
+    cgroups: UseCgroups = "off"
 
 
 def run_spawner(
@@ -138,15 +145,17 @@ class Spawner:
         reload: Callable[[], Fresh] | None = None,
     ) -> None:
         self._config, self._layout, self._observe = config, layout, observe
-        self._guard = Guard()  # first: it has the least to inherit
+        self._cgroups = begin_cgroups(config.cgroups, layout.run_dir)  # first: all else is born in them
+        self._guard = Guard(self._cgroups)  # early: it has the least to inherit
         self._loop = Loop()
         self._core = ServiceProcess(self._loop, core, self._watch)
         self._egress = ServiceProcess(self._loop, egress, self._watch)
         self._starter = make_starter(config, layout.run_dir, HostUids(config.user_uids))
         self._plan = JailPlan(
             config.data_dir, config.system, config.lib, config.etc, config.limits,
-            config.max_alive, config.max_starting, config.command,
+            config.max_alive, config.max_starting, config.command, config.limits_of,
         )  # fmt: skip
+        self._homes = Homes(self._loop, config.data_dir, self._on_home)
         self._removals = Removals(self._loop, config.data_dir, layout, self._send)
         self._measuring = Measuring(self._loop, self._send)
         self._control: Control | None = None
@@ -176,6 +185,7 @@ class Spawner:
     def close(self) -> None:
         """End whatever is left, by force, and give back what is held."""
         self._jails.kill_all()
+        self._homes.close()
         self._measuring.drop()
         if self._reloading is not None:
             self._reloading.close()
@@ -190,6 +200,7 @@ class Spawner:
         self._starter.close()
         self._guard.close()
         end_children()
+        self._cgroups.close()
         self._loop.close()
 
     # ---- core and egress ----------------------------------------------------------------------
@@ -269,6 +280,7 @@ class Spawner:
         self._recovering = True
         self._jails.kill_all()
         self._removals.kill_all()
+        self._homes.close()
         self._measuring.drop()
         self._egress.end()
         if self._restart is not None:
@@ -310,6 +322,8 @@ class Spawner:
             case KillJail():
                 self._jails.kill(message.life)
             case MeasureJails():
+                for user, limits in self._jails.homes(message.lives):
+                    self._homes.look(user, limits)
                 self._measuring.begin(self._jails.to_measure(message.lives))
             case PrepareUser():
                 self._send(UserReady(message.request, self._prepare(message)))
@@ -340,9 +354,14 @@ class Spawner:
             if message.user in self._jails.users():
                 raise HostError(f"a jail of {message.user} still runs")
             core = self._config.owners.core if self._config.owners else None
+            self._homes.forget(message.user)
             self._removals.remove(message, theirs, core)
         except HostError as error:
             self._send(UserReady(message.request, str(error)))
+
+    def _on_home(self, home: HomeMeasured, limits: Limits) -> None:
+        self._send(home)
+        self._jails.on_home(home, limits)
 
     def _send(self, message: ToCore, fd: int | None = None) -> None:
         if self._control is not None:
@@ -353,7 +372,7 @@ class Spawner:
     def _new_jails(self) -> Jails:
         return Jails(
             self._loop, self._starter, self._plan, self._send, self._watch, self._watch_group,
-            self._observe, self._on_idle,
+            self._observe, self._on_idle, self._cgroups,
         )  # fmt: skip
 
     def _on_idle(self) -> None:
@@ -396,7 +415,7 @@ class Spawner:
 
     def _replace_guard(self) -> None:
         self._guard.close()
-        self._guard = Guard()
+        self._guard = Guard(self._cgroups)
         services = [s.pidfd for s in (self._core, self._egress) if s.pidfd is not None]
         took = self._guard.watch([*services, *self._jails.pidfds()])
         took = self._guard.watch_groups(self._jails.groups()) and took

@@ -30,7 +30,8 @@ class BuildJail(_Message, frozen=True):
         bwrap: its path. args: its options, as ``--args`` reads them. seccomp: the filter.
         uid, gid: whom the jail runs as; -1: whoever the builder is, an ordinary user.
         limits: RLIMIT_ numbers and values, for bwrap and the worker. processes: RLIMIT_NPROC,
-            counted in the jail.
+            counted in the jail. cgroups: cgroup.procs files, to be joined first of all. niceness: as
+            nice(2) adds it.
         program: what the worker becomes.
     """
 
@@ -42,6 +43,8 @@ class BuildJail(_Message, frozen=True):
     limits: tuple[tuple[int, int], ...]
     processes: int
     program: tuple[str, ...]
+    cgroups: tuple[str, ...] = ()
+    niceness: Annotated[int, Meta(ge=0, le=19)] = 0
 
 
 class Builder(_Message, frozen=True):

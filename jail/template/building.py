@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 from jail.host.messages import HostError, receive_message, send_message
-from jail.host.process import NOT_STARTED, Identity, change_identity, die_with_parent, set_limit
+from jail.host.process import NOT_STARTED, Identity, change_identity, die_with_parent, join_cgroups, set_limit
 from jail.host.starting import TO_BUILDER, Builder, BuildFailed, BuildJail, Worker
 from jail.template import kernel
 from jail.template.bwrap import Bwrap
@@ -47,6 +47,8 @@ def build(fork: Fork) -> Callable[[], int]:
 def _build(fork: Fork) -> Callable[[], int]:
     parent = os.getppid()
     request, listener = _receive_request(fork.conn)
+    join_cgroups(request.cgroups)
+    os.nice(request.niceness)
     if request.uid >= 0:
         change_identity(Identity(request.uid, request.gid))
     die_with_parent(parent)  # once more: a change of uid took it back

@@ -99,6 +99,8 @@ class FakedSpawner:
             "etc": str(house.staged.etc),
             "app": str(house.staged.app),
             "start": "exec",
+            "limits": {},
+            "cgroups": "off",
             "owners": [owners.core.uid, owners.egress.uid] if owners else None,
             "user_uids": [USER_UIDS.start, USER_UIDS.stop],
             "max_alive": 20,

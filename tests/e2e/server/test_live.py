@@ -197,7 +197,7 @@ def carl(own_server: RealServer) -> Person:
 
 
 async def kill(server: RealServer, who: str, person: Person) -> None:
-    """SIGKILL for core, which is there again then, for a person's jail, or for all, which are started anew."""
+    """SIGKILL for core, a person's jail, or everything; what it was is there again then, but the jail."""
     if who == "everything":
         pids = [server.process.pid, server.pid("core"), server.pid("egress")]
         os.kill(pids[0], signal.SIGSTOP)  # a power cut leaves nobody to tidy up

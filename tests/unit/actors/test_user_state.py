@@ -309,6 +309,43 @@ def test_a_fault_ends_the_jail_with_one_error_and_waiting_turns_get_the_next(hou
     assert house.do(house.state.jail_exited(1, "signal 9", house.now_s)) == [Launch(2)]
 
 
+MET = Failure("limit", "your jail ran out of memory: its limit is 64 MiB")
+
+
+def test_a_jail_that_is_gone_is_asked_after_and_its_turn_told_the_limit_it_met(house: House) -> None:
+    spec = house.spec()
+    house.warm(spec)
+    assert house.do(house.state.jail_gone(1, house.now_s)) == []
+    # what comes meanwhile is for the next life
+    assert house.start(house.spec(TWO)) == []
+    ended = house.do(house.state.jail_exited(1, "signal 9", house.now_s, MET))
+    assert ended == [Kill(1, "limit"), Launch(2)]
+    assert house.sink(spec).outcome == MET
+
+
+def test_a_jail_that_is_gone_and_of_which_nothing_is_heard_ends_its_turn_all_the_same(house: House) -> None:
+    spec = house.spec()
+    house.warm(spec)
+    house.do(house.state.jail_gone(1, house.now_s))
+    assert house.do(house.state.tick(house.now_s + 1)) == []
+    assert house.do(house.state.tick(house.now_s + 2)) == [Kill(1, "ended")]
+    outcome = house.sink(spec).outcome
+    assert isinstance(outcome, Failure)
+    assert "ended in the middle" in outcome.message
+
+
+def test_a_jail_that_is_gone_without_a_turn_is_over_at_once(house: House) -> None:
+    ready(house)
+    assert house.do(house.state.jail_gone(1, house.now_s)) == [Kill(1, "ended")]
+
+
+def test_of_a_jail_of_another_life_that_is_gone_nothing_is_waited_for(house: House) -> None:
+    house.warm(house.spec())
+    assert house.state.jail_gone(7, house.now_s) == []
+    assert house.start(house.spec(TWO)) == []
+    assert house.state.phase == "ready"
+
+
 def test_nothing_of_an_old_life_touches_the_new_one(house: House) -> None:
     house.warm(house.spec())
     house.says(b"\xc1")
