@@ -36,12 +36,14 @@ class CallSpec:
         body: the request.
         sink: where the answer goes.
         timeout_s: from now to its last word; past it the call fails and is cancelled.
+        request: the id of what asked for it, for logs.
     """
 
     handle: UserHandle
     body: ToJail
     sink: CallSink
     timeout_s: float
+    request: str = ""
     name: int = field(default_factory=lambda: next(_names))
 
 

@@ -12,9 +12,10 @@ from jail.wire.schema import Body, Failure, TurnEnd, TurnItem
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Ask the spawner for a jail; ``life`` names it."""
+    """Ask the spawner for a jail; ``life`` names it, ``request`` is the id of what it is first for."""
 
     life: int
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What the middle floor reports: core turns it into log lines and metrics."""
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 
 class Observer(Protocol):
@@ -16,6 +16,10 @@ class Observer(Protocol):
 
     def handled(self, actor: str, seconds: float, mailbox: int) -> None:
         """An actor of this kind handled a message; that many were waiting behind it."""
+        ...
+
+    def frame(self, direction: Literal["in", "out"], kind: str, size: int) -> None:
+        """A frame came from a jail or went to it; ``kind`` by jail.wire.frames.kind_name."""
         ...
 
     def jail_started(self, start_s: float) -> None:
@@ -45,6 +49,9 @@ class Silent:
         """Look away."""
 
     def handled(self, actor: str, seconds: float, mailbox: int) -> None:
+        """Look away."""
+
+    def frame(self, direction: Literal["in", "out"], kind: str, size: int) -> None:
         """Look away."""
 
     def jail_started(self, start_s: float) -> None:

@@ -71,6 +71,8 @@ class TurnSink(Protocol):
 class TurnSpec:
     """A turn to run. ``session`` is the session service's own and passes through untouched.
 
+    ``request`` is the id of what asked for it, for logs and for the worker; ``traceparent`` goes to
+    model servers (W3C Trace Context).
     ``first_step``: past 1 where the turn goes on after an interruption.
     """
 
@@ -80,6 +82,8 @@ class TurnSpec:
     sink: TurnSink
     session: Any
     sampling: Sampling = field(default_factory=Sampling)
+    request: str = ""
+    traceparent: str = ""
     first_step: int = 1
 
 

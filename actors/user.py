@@ -61,7 +61,7 @@ from actors.user_messages import (
 )
 from actors.user_state import UserState
 from jail.wire.errors import CertosaError, PeerFault
-from jail.wire.frames import MAX_FRAME_BYTES
+from jail.wire.frames import MAX_FRAME_BYTES, kind_name
 from jail.wire.schema import Body, ErrorCode, Failure
 from jail.wire.zmtp import Zmtp
 
@@ -79,8 +79,11 @@ class MixedUp(ActorsError):
 class Jails(Protocol):
     """Starts and ends jails: the pool, and below it the spawner. Thread-safe."""
 
-    def launch(self, life: int, user: str, owner: Ref) -> None:
-        """Start a jail; ``owner`` is told JailStarted or JailFailed, later JailExited."""
+    def launch(self, life: int, user: str, owner: Ref, request: str) -> None:
+        """Start a jail; ``owner`` is told JailStarted or JailFailed, later JailExited.
+
+        ``request`` is the id of what it is first for ("": nobody's), for logs.
+        """
         ...
 
     def used(self, life: int, busy: bool) -> None:
@@ -189,6 +192,8 @@ class UserActor(Actor):
             case Frames(life, payloads):
                 if self._channel is not None and life == state.life:  # a life's channel counts its own
                     self._channel.ack(len(payloads))
+                for payload in payloads:
+                    self.observer.frame("in", kind_name(payload), len(payload))
                 return state.frames(life, payloads, now)
             case AnsweredItem(life, request_id, body):
                 return state.answered_item(life, request_id, body)
@@ -269,6 +274,7 @@ class UserActor(Actor):
                 case Send(data):
                     if self._channel is not None:
                         self._channel.send(data)
+                        self.observer.frame("out", kind_name(data), len(data))
                 case Append():
                     self._append(instruction)
                 case Say(said_to, said):
@@ -296,8 +302,8 @@ class UserActor(Actor):
                     call_sink.finish(answer)
                 case Used(life, busy):
                     self._jails.used(life, busy)
-                case Launch(life):
-                    self._jails.launch(life, self._user, self.actor_ref)
+                case Launch(life, request):
+                    self._jails.launch(life, self._user, self.actor_ref, request)
                 case Kill(life, reason):
                     self._close_channel()
                     self._jails.kill(life, _FAULTLESS.get(reason, reason))

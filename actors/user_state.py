@@ -163,6 +163,7 @@ class UserState:
     _retiring: bool = False  # this life begins nothing new
     _gone: bool = False  # its channel ended, and nobody said why yet
     _launched_s: float = 0.0
+    _request: str = ""  # what this life was started for
     _fruitless: int = 0
     _leaving: bool = False
     _out: list[Instruction] = field(default_factory=list)
@@ -446,7 +447,8 @@ class UserState:
         self.phase = "ready"
         self._phase_deadline_s = None
         self._fruitless = 0
-        self._note("jail_ready", life=self.life, software=software, start_s=now_s - self._launched_s)
+        start_s = now_s - self._launched_s
+        self._note("jail_ready", life=self.life, software=software, start_s=start_s, request_id=self._request)
         for turn in list(self._turns.values()):
             self._begin(turn)
         for call in self._calls.waiting():
@@ -477,7 +479,10 @@ class UserState:
         if refusal is not None:
             self._refuse(request_id, refusal.code, refusal.message)
         elif isinstance(body, LogLine):
-            self._note("worker_logged", level=body.level, worker_event=body.event, detail=body.detail)
+            self._note(
+                "worker_logged", level=body.level, worker_event=body.event, detail=body.detail,
+                turn=turn.spec.turn, request_id=turn.spec.request,
+            )  # fmt: skip
             self._send(self._link.reply(request_id, Done()))
         elif isinstance(body, ApprovalAsk) or self.mode(verb) == "ask":
             self._ask_person(turn, request_id, verb, body, now_s)
@@ -623,7 +628,14 @@ class UserState:
         self._told_busy, self._retiring, self._gone = None, False, False
         self._phase_deadline_s = now_s + self.start_timeout_s
         self._connection = Connection("core", now_s, self.start_timeout_s)
-        self._out.append(Launch(self.life))
+        self._request = self._asked_by()
+        self._out.append(Launch(self.life, self._request))
+
+    def _asked_by(self) -> str:
+        """The id of what waits longest."""
+        asked = [turn.spec.request for turn in self._turns.values()]
+        asked += [call.spec.request for call in self._calls.waiting()]
+        return next(filter(None, asked), "")
 
     def _drain_if_done(self, now_s: float) -> None:
         """Where this life is to end and nothing runs in it any more."""
@@ -725,7 +737,8 @@ class UserState:
 
     def _begin(self, turn: _Turn) -> None:
         spec = turn.spec
-        request_id, data = self._link.request(TurnStart(spec.turn, spec.agent, spec.first_step))
+        start = TurnStart(spec.turn, spec.agent, spec.request, spec.first_step)
+        request_id, data = self._link.request(start)
         turn.request = request_id
         self._by_request[request_id] = turn
         self._send(data)

@@ -18,6 +18,7 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,15 +38,18 @@ from core.audited import AuditedAdministration, CoreAuditor
 from core.audited_credentials import AuditedConnector, AuditedKeeper
 from core.config import Config
 from core.credentials import ConnectDesk, CredentialDesk
+from core.egress.messages import AskMetrics, MetricsTold
 from core.egress.process import harden, read_config
 from core.egress_link import EgressActor, EgressLink, LinkUp
 from core.egress_rules import RuleDesk
 from core.errors import ConfigError, CoreError
+from core.families import Family
 from core.hub.actor import HubActor
 from core.hub.agents import Agents
 from core.hub.server import HubParts, HubServer
 from core.hub.tls import Tls, read_tls
 from core.insight import CoreInsight
+from core.lag import watch_timers
 from core.limits import HomeBook, JailLimits
 from core.log import configure_logging, set_level
 from core.metrics import Metrics
@@ -115,7 +119,7 @@ class Core:
         self._metrics = metrics = Metrics()
         self._standings = Standings()
         self._turns = Turns()
-        self._link = EgressLink(self._standings, self._turns, metrics.limit_met)
+        self._link = EgressLink(self._standings, self._turns, metrics.limit_met, metrics.ask_timed_out)
         self._auditor = CoreAuditor(self._link)
         self._observer: Observer = CoreObserver(metrics, self._auditor.jail_killed)
         self._policy = Policy(config.verbs)
@@ -123,11 +127,17 @@ class Core:
         self._edge = Edge("edge", _crash)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
-        self._storage = Storage(data_dir / "sealed", bounds.storage_threads, bounds.keep_days)
+        self._storage = Storage(
+            data_dir / "sealed",
+            bounds.storage_threads,
+            bounds.keep_days,
+            metrics.stores,
+            metrics.ask_timed_out,
+        )
         self._sessions = SessionsService(self._storage, config.sessions)
         self._book = Book(self._storage, metrics)
-        self._host = Host(self._host_uid)
-        self._pool = Pool()
+        self._host = Host(self._host_uid, metrics.ask_timed_out)
+        self._pool = Pool(metrics.ask_timed_out)
         self._limits = JailLimits(config.jail)
         self._homes = HomeBook(self._limits)
         self._agents = Agents(data_dir / "users", config)
@@ -159,6 +169,11 @@ class Core:
                 admin=config.admin,
                 access=config.access,
                 free_bytes=lambda: _free_bytes(data_dir),
+                others_metrics={
+                    "egress": self._egress_metrics,
+                    "spawner": self._spawner_metrics,
+                    "pool": self._pool_metrics,
+                },
                 home_excess=self._homes.excess,
                 hub_tls=self._tls["hub"],
                 admin_tls=self._tls["admin"],
@@ -171,6 +186,7 @@ class Core:
     async def run(self) -> int:
         """Serve until told to stop; returns the exit status."""
         self._edge.start()
+        watch_timers(self._edge, partial(self._metrics.lagged, "edge"))
         self._root = _Root.start(self._observer, self._on_tree_end)
         self._dump = StateDump(self._dump_path, self._state)
         await asyncio.to_thread(self._grow)
@@ -235,6 +251,7 @@ class Core:
             timers=self._edge,
             on_link=self._on_link,
             on_started=self._pool.started,
+            on_spawned=self._metrics.jail_spawned,
             on_ended=self._pool.ended,
             on_measured=self._pool.measured,
             on_home=self._homes.note,
@@ -326,6 +343,20 @@ class Core:
             missing=self._missing,
             admission=lambda: self._hub.admission,
         )
+
+    async def _egress_metrics(self) -> tuple[Family, ...]:
+        told: MetricsTold = await self._link.ask(AskMetrics)
+        return told.families
+
+    async def _spawner_metrics(self) -> tuple[Family, ...]:
+        told = await self._host.use()
+        self._metrics.processes.show("spawner", told.use)
+        self._metrics.spawner.show(told.events)
+        return ()
+
+    async def _pool_metrics(self) -> tuple[Family, ...]:
+        self._metrics.pool.show(await self._pool.watch())
+        return ()
 
     def _missing(self) -> list[str]:
         return [] if self._link.up else ["egress"]

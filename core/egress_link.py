@@ -89,6 +89,7 @@ class EgressLink:
         standings: what the handles of verified tokens get; used on the loop.
         calls: asks jails for what is attached to messages.
         limit_met: called on the edge's thread when a user reached a limit.
+        timed_out: told "egress" when it does not answer a question in time.
     """
 
     def __init__(
@@ -96,7 +97,9 @@ class EgressLink:
         standings: Standings,
         calls: JailCalls,
         limit_met: Callable[[Level, Dimension], None] = lambda *_: None,
+        timed_out: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._timed_out = timed_out
         self._limit_met = limit_met
         self._gatherings = Gatherings(calls)
         self._standings = standings
@@ -133,7 +136,7 @@ class EgressLink:
             self._send(make(question_id))
 
         try:
-            message = await promised(put, _ASK_TIMEOUT_S, "egress")
+            message = await promised(put, _ASK_TIMEOUT_S, "egress", lambda: self._timed_out("egress"))
         finally:
             with self._lock:
                 self._questions.pop(question_id, None)
@@ -191,6 +194,9 @@ class EgressLink:
             body.messages,
             body.tools,
             request.turn.sampling,
+            turn=request.turn.turn,
+            request=request.turn.request,
+            traceparent=request.turn.traceparent,
         )
         with self._lock:
             self._streams[stream_id] = request

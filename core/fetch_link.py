@@ -123,7 +123,7 @@ class FetchLink:
             fetch_id,
             FetchStart(
                 fetch_id, request.handle.user, request.origin, request.turn.turn, body.method, body.url,
-                body.headers, body.body, body.more,
+                body.headers, body.body, body.more, request.turn.request, request.turn.traceparent,
             ),
         )  # fmt: skip
 

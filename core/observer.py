@@ -19,6 +19,7 @@ class CoreObserver:
         self._jail_killed = jail_killed
         self._log = structlog.get_logger()
         self.handled = metrics.handled
+        self.frame = metrics.frame
         self.jail_started = metrics.jail_started
         self.jail_ended = metrics.jail_ended
         self.peer_faulted = metrics.peer_faulted

@@ -9,10 +9,16 @@ from core.errors import LinkError
 T = TypeVar("T")
 
 
-async def promised(ask: Callable[[Callable[[T], None]], None], timeout_s: float, who: str) -> T:
+async def promised(
+    ask: Callable[[Callable[[T], None]], None],
+    timeout_s: float,
+    who: str,
+    late: Callable[[], None] = lambda: None,
+) -> T:
     """Call ``ask(settle)`` and wait until somebody, on any thread, calls ``settle(answer)``.
 
-    Raises LinkError past ``timeout_s``; ``who`` should have answered. A late answer is dropped.
+    Raises LinkError past ``timeout_s``, after a call of ``late``; ``who`` should have answered. A late
+    answer is dropped.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
@@ -29,4 +35,5 @@ async def promised(ask: Callable[[Callable[[T], None]], None], timeout_s: float,
         async with asyncio.timeout(timeout_s):
             return await answer
     except TimeoutError:
+        late()
         raise LinkError(f"{who} did not answer in {timeout_s:.0f} s; try again") from None

@@ -28,12 +28,11 @@ from core.opening import open_to_judge
 from core.reload import TLS_FILES, Reloader, config_file
 from jail.host.doctor import DoctorConfig, Report, run_doctor
 from jail.host.layout import Layout, Owners
-from jail.host.messages import HostError
+from jail.host.messages import HostError, Start
 from jail.host.process import Identity
 from jail.host.services import ServiceSpec
 from jail.host.spawner import SpawnerConfig, run_spawner
 from jail.host.staging import Staged, check_readable, stage
-from jail.host.starters import Start
 from jail.host.system import find_bwrap, find_machine, find_system
 
 _SOURCE = Path(__file__).resolve().parents[1]

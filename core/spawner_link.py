@@ -55,6 +55,7 @@ class SpawnerActor(Actor):
         timers: for a second try when the socket is full.
         on_link: called with the new link when egress was restarted.
         on_started: called with the life of each jail that is built, and its first process.
+        on_spawned: called with what its building took in seconds, and how it was started.
         on_ended: called with the life of each jail that is gone or could not be started, and how.
         on_measured: called with what jails use.
         on_home: called with what a home holds.
@@ -73,6 +74,7 @@ class SpawnerActor(Actor):
         timers: Edge,
         on_link: Callable[[LinkUp], None],
         on_started: Callable[[int, int], None],
+        on_spawned: Callable[[float, host.Start], None],
         on_ended: Callable[[int, str], None],
         on_measured: Callable[[tuple[host.JailUse, ...]], None],
         on_home: Callable[[host.HomeMeasured], None],
@@ -85,6 +87,7 @@ class SpawnerActor(Actor):
         self._timers = timers
         self._on_link = on_link
         self._on_started = on_started
+        self._on_spawned = on_spawned
         self._on_ended = on_ended
         self._on_measured = on_measured
         self._on_home = on_home
@@ -94,16 +97,16 @@ class SpawnerActor(Actor):
         self._handed: dict[str, int] = {}
         self._queue: deque[Any] = deque()
         self._owners: dict[int, Ref] = {}
-        self._waiting: dict[int, Callable[[str], None]] = {}
+        self._waiting: dict[int, Callable[[Any], None]] = {}
 
     def handle(self, message: Any) -> None:
         """Requests to pass on, and answers to hand out."""
         match message:
             case Heard(heard, fd):
                 self._on_heard(heard, fd)
-            case Launch(life, user_id, host_uid, owner):
+            case Launch(life, user_id, host_uid, owner, request):
                 self._owners[life] = owner
-                self._say(host.StartJail(life, user_id, host_uid))
+                self._say(host.StartJail(life, user_id, host_uid, request))
             case AskHost(request, on_answer):
                 self._waiting[request.request] = on_answer
                 self._say(request)
@@ -122,7 +125,8 @@ class SpawnerActor(Actor):
 
     def _on_heard(self, heard: Any, fd: int | None) -> None:
         match heard:
-            case host.JailStarted(life, _, pid) if fd is not None:
+            case host.JailStarted(life, spawn_s, pid, start) if fd is not None:
+                self._on_spawned(spawn_s, start)
                 sock = socket.socket(fileno=fd)
                 owner = self._owners.get(life)
                 if owner is None or not tell(owner, user.JailStarted(life, sock)):
@@ -141,8 +145,9 @@ class SpawnerActor(Actor):
             case host.JailsMeasured(jails):
                 self._on_measured(jails)
             case host.UserReady(request, error):
-                if (on_answer := self._waiting.pop(request, None)) is not None:
-                    on_answer(error)
+                self._settle(request, error)
+            case host.UseTold(request):
+                self._settle(request, heard)
             case host.EgressLink() if fd is not None:
                 self._on_link(LinkUp(socket.socket(fileno=fd)))
             case host.Shutdown(grace_s):
@@ -156,6 +161,10 @@ class SpawnerActor(Actor):
                 self._on_reload(handed)
             case _:
                 raise CoreError(f"the spawner sent {type(heard).__name__} without what belongs to it")
+
+    def _settle(self, request: int, answer: Any) -> None:
+        if (on_answer := self._waiting.pop(request, None)) is not None:
+            on_answer(answer)
 
     def _tell_last(self, life: int, message: Any, how: str) -> None:
         """What a jail's owner hears last of it."""
@@ -192,14 +201,18 @@ class Launch:
     user: str
     host_uid: int
     owner: Ref
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AskHost:
-    """PrepareUser or RemoveUser; ``on_answer`` gets the error ("" when done), on this actor's thread."""
+    """PrepareUser or RemoveUser; ``on_answer`` gets the error ("" when done), on this actor's thread.
 
-    request: host.PrepareUser | host.RemoveUser
-    on_answer: Callable[[str], None]
+    AskUse; ``on_answer`` gets UseTold.
+    """
+
+    request: host.PrepareUser | host.RemoveUser | host.AskUse
+    on_answer: Callable[[Any], None]
 
 
 class Host:
@@ -207,10 +220,14 @@ class Host:
 
     Args:
         host_uid: the uid a user's jails run as (0 where the spawner is an ordinary user).
+        timed_out: told "spawner" when it does not answer in time.
     """
 
-    def __init__(self, host_uid: Callable[[str], int]) -> None:
+    def __init__(
+        self, host_uid: Callable[[str], int], timed_out: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._connected: Ref | None = None
+        self._timed_out = timed_out
         self._host_uid = host_uid
         self._requests = itertools.count(1)
 
@@ -229,9 +246,9 @@ class Host:
         if not tell(self._spawner, heard) and heard.fd is not None:
             os.close(heard.fd)
 
-    def launch(self, life: int, user: str, owner: Ref) -> None:
+    def launch(self, life: int, user: str, owner: Ref, request: str) -> None:
         """Start a jail of ``user``'s."""
-        tell(self._spawner, Launch(life, user, self._host_uid(user), owner))
+        tell(self._spawner, Launch(life, user, self._host_uid(user), owner, request))
 
     def kill(self, life: int) -> None:
         """End a jail."""
@@ -253,11 +270,17 @@ class Host:
         """Delete a user's directories. Raises HostRefused, LinkError."""
         await self._ask(lambda i: host.RemoveUser(i, user, host_uid))
 
-    async def _ask(self, make: Callable[[int], host.PrepareUser | host.RemoveUser]) -> None:
-        request = make(next(self._requests))
+    async def use(self) -> host.UseTold:
+        """What the spawner uses and has counted. Raises LinkError."""
+        told: host.UseTold = await self._answer(host.AskUse(next(self._requests)))
+        return told
 
-        def put(settle: Callable[[str], None]) -> None:
+    async def _ask(self, make: Callable[[int], host.PrepareUser | host.RemoveUser]) -> None:
+        if error := await self._answer(make(next(self._requests))):
+            raise HostRefused(error)
+
+    async def _answer(self, request: host.PrepareUser | host.RemoveUser | host.AskUse) -> Any:
+        def put(settle: Callable[[Any], None]) -> None:
             tell(self._spawner, AskHost(request, settle))
 
-        if error := await promised(put, _ASK_TIMEOUT_S, "the spawner"):
-            raise HostRefused(error)
+        return await promised(put, _ASK_TIMEOUT_S, "the spawner", lambda: self._timed_out("spawner"))

@@ -12,12 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
+import msgspec
 import structlog
 
+from core.acting import current_request
 from core.audit.files import AuditLog
 from core.audit.lines import By
 from core.audit.records import AuditUnavailable, Record, bounded
 from core.audit.throttle import Throttle
+from core.metrics import EgressMetrics
 
 _MAX_BATCH = 256
 _MAX_WAITING = 10_000
@@ -37,6 +40,11 @@ class _Job:
     done: Callable[[str], None] | None = None  # an act's; called on the thread, with why not
 
 
+def _for_request(record: Record) -> Record:
+    request = current_request()
+    return record if record.request or not request else msgspec.structs.replace(record, request=request)
+
+
 class AuditDesk:
     """Implements core.audit.records.Auditor for what egress itself has to say. Made on the event loop.
 
@@ -44,9 +52,17 @@ class AuditDesk:
         log: open; this takes it over and closes it.
         lines_per_minute: of one user and kind.
         ended: called on the thread when it ends, by a bug or because it was stopped.
+        metrics: told of every record, and how long writing takes.
     """
 
-    def __init__(self, log: AuditLog, lines_per_minute: int, ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        log: AuditLog,
+        lines_per_minute: int,
+        ended: Callable[[], None],
+        metrics: EgressMetrics | None = None,
+    ) -> None:
+        self._metrics = metrics
         self._log = log
         self._throttle = Throttle(lines_per_minute)
         self._ended = ended
@@ -61,15 +77,16 @@ class AuditDesk:
         self._thread.start()
 
     def note(self, record: Record) -> None:
-        """See core.audit.records.Auditor."""
-        self.note_by("egress", record)
+        """See core.audit.records.Auditor. Says for which request it acts, where it acts for one."""
+        self.note_by("egress", _for_request(record))
 
     async def act(self, record: Record) -> None:
         """See core.audit.records.Auditor."""
-        await self.act_by("egress", record)
+        await self.act_by("egress", _for_request(record))
 
     def note_by(self, by: By, record: Record) -> None:
         """The same, saying who reported it."""
+        self._count(record)
         if self._queue.qsize() >= _MAX_WAITING:
             self._lose(1)
         else:
@@ -77,6 +94,7 @@ class AuditDesk:
 
     async def act_by(self, by: By, record: Record) -> None:
         """The same, saying who reported it."""
+        self._count(record)
         if self._queue.qsize() >= _MAX_WAITING:
             raise AuditUnavailable("the audit log is overloaded; try again in a second")
         written: asyncio.Future[str] = self._loop.create_future()
@@ -96,6 +114,10 @@ class AuditDesk:
             refusal = _FULL
         if refusal:
             raise AuditUnavailable(refusal)
+
+    def _count(self, record: Record) -> None:
+        if self._metrics is not None:
+            self._metrics.audited(record.kind)
 
     async def stop(self) -> None:
         """Write what waits, then end."""
@@ -156,7 +178,10 @@ class AuditDesk:
             records = [("egress", Record("log_gap", "noted", count=lost)), *records]
         try:
             if records:
+                began_s = monotonic()
                 self._log.append(records)
+                if self._metrics is not None:
+                    self._metrics.stores.committed("audit", monotonic() - began_s, len(records))
                 notes = 0
                 self._lose(-lost)
                 if self._flush_at_s is None:
@@ -165,6 +190,8 @@ class AuditDesk:
                 self._log.sync()
                 self._flush_at_s = None
         except OSError as error:
+            if self._metrics is not None:
+                self._metrics.stores.failed("audit")
             self._lose(notes)
             if now_s >= self._complain_at_s:
                 self._complain_at_s = now_s + _COMPLAIN_EVERY_S
@@ -173,5 +200,7 @@ class AuditDesk:
         return True
 
     def _lose(self, count: int) -> None:
+        if self._metrics is not None and count > 0:
+            self._metrics.audit_lost(count)
         with self._lost_lock:
             self._lost += count

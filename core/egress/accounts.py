@@ -48,6 +48,7 @@ from core.ledger.limits import to_money
 from core.ledger.metering import DIMENSIONS, Dimension, LedgerUnavailable, Level
 from core.ledger.opening import open_ledger, terms_of
 from core.ledger.store import LedgerStore, UsageRow
+from core.metrics import EgressMetrics
 from core.vault.errors import VaultError
 
 MAX_ROWS = 2_500
@@ -100,6 +101,7 @@ class Accounts:
         config: the whole.
         send: takes a message for core.
         ended: called on a thread of theirs when one of the two ends.
+        metrics: told what is recorded, and how long writing takes.
     """
 
     def __init__(
@@ -108,13 +110,14 @@ class Accounts:
         config: Config,
         send: Callable[[msgspec.Struct], None],
         ended: Callable[[], None],
+        metrics: EgressMetrics,
     ) -> None:
         self._send = send
         self._usage = config.usage
         self._config = config
         self._chain, self._directory = opened.chain, opened.directory
-        self.auditor = AuditDesk(opened.log, config.audit.lines_per_minute, ended)
-        self.meter = LedgerDesk(opened.store, opened.book, self.auditor, ended)
+        self.auditor = AuditDesk(opened.log, config.audit.lines_per_minute, ended, metrics)
+        self.meter = LedgerDesk(opened.store, opened.book, self.auditor, ended, stores=metrics.stores)
         self._looks = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._note("server_started", config)

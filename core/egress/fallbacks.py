@@ -1,6 +1,6 @@
 """A provider with others to turn to, in order, as long as nothing of the answer has come."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -29,9 +29,17 @@ class WithFallbacks:
         name: the first provider's.
         provider: its ProviderErrors say whether another one may help.
         fallbacks: in order; closed by whoever made them.
+        falls_back: called whenever a chat goes on to one of them.
     """
 
-    def __init__(self, name: str, provider: Provider, fallbacks: Sequence[Fallback]) -> None:
+    def __init__(
+        self,
+        name: str,
+        provider: Provider,
+        fallbacks: Sequence[Fallback],
+        falls_back: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._falls_back = falls_back
         self._name = name
         self._provider = provider
         self._fallbacks = tuple(fallbacks)
@@ -47,6 +55,7 @@ class WithFallbacks:
             first = error
         told: list[str] = []
         for to in self._fallbacks:
+            self._falls_back()
             _log.warning(
                 "chat_fell_back", provider=self._name, to=to.name, user=ask.user, code=first.failure.code
             )

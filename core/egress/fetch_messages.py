@@ -14,7 +14,8 @@ Origin = Literal["agent"]
 class FetchStart(LinkMessage, frozen=True):
     """Make a request for a turn that runs. Answers: FetchItems within credit, then FetchDone or FetchFailed.
 
-    The turn's end comes as FetchCancel; with it, what the request had of credentials is gone.
+    The turn's end comes as FetchCancel; with it, what the request had of credentials is gone. ``request`` and
+    ``traceparent`` are for the log: nothing of them goes outside, where the agent alone says what is sent.
     """
 
     user: str
@@ -25,6 +26,8 @@ class FetchStart(LinkMessage, frozen=True):
     headers: tuple[Header, ...]
     body: bytes
     more: bool
+    request: str = ""
+    traceparent: str = ""
 
 
 class FetchBody(LinkMessage, frozen=True):

@@ -6,6 +6,7 @@ from time import monotonic
 import msgspec
 import structlog
 
+from core.acting import acting, parse_trace
 from core.egress.fetch import Fetch
 from core.egress.fetch_messages import (
     FetchBody,
@@ -20,6 +21,7 @@ from core.egress.fetch_stream import FetchError, FetchStream
 from core.egress.outside import Outside
 from core.egress.running import Running, crash_site
 from core.errors import LinkError
+from core.metrics import FetchMetrics
 from jail.wire.schema import Failure, HttpEnd
 
 _RETRY_AFTER_S = 2
@@ -32,9 +34,11 @@ class Fetches:
     Args:
         outside: what each of them needs.
         send: takes a message for core, at once.
+        watch: told of each.
     """
 
-    def __init__(self, outside: Outside, send: Callable[[msgspec.Struct], None]) -> None:
+    def __init__(self, outside: Outside, send: Callable[[msgspec.Struct], None], watch: FetchMetrics) -> None:
+        self._watch = watch
         self._outside = outside
         self._send = send
         self._running: Running[FetchStream] = Running()
@@ -85,8 +89,20 @@ class Fetches:
         self._send(FetchFailed(ask.id, Failure("overloaded", why, _RETRY_AFTER_S)))
 
     async def _run(self, stream: FetchStream) -> None:
+        ask = stream.ask
+        # whatever is logged or recorded for it says what it was for
+        with acting(ask.request, parse_trace(ask.traceparent)):
+            await self._answer(stream)
+
+    async def _answer(self, stream: FetchStream) -> None:
         ask, began_s = stream.ask, monotonic()
-        outcome = await self._outcome(stream)
+        how = "cancelled"  # what ends it without a word was ended from outside
+        self._watch.began()
+        try:
+            outcome = await self._outcome(stream)
+            how = outcome.code if isinstance(outcome, Failure) else "ok"
+        finally:
+            self._watch.ended(how, monotonic() - began_s)
         self._running.over(ask.id)
         stream.close()
         log = _log.bind(user=ask.user, turn=ask.turn, took_s=round(monotonic() - began_s, 3))

@@ -15,6 +15,7 @@ from core.egress.message_base import LinkMessage as _Message
 from core.egress.message_base import SecretLinkMessage as _Secretive
 from core.egress.oauth_messages import OAuthAnswer, OAuthQuestion
 from core.egress.rule_messages import RuleAnswer, RuleQuestion
+from core.families import Family
 from core.ledger.metering import Dimension, Level
 from jail.wire.schema import ChatCall, ChatDelta, ChatEnd, Failure, Message, Sampling, ToolSpec
 
@@ -95,6 +96,7 @@ class ChatStart(_Message, frozen=True):
     """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed.
 
     ``files`` is filled in by egress, from the ChatFiles before: what is attached to the messages, by path.
+    ``turn`` and ``request`` are ids for the log, ``traceparent`` the trace that the model server is sent.
     """
 
     user: str
@@ -104,6 +106,9 @@ class ChatStart(_Message, frozen=True):
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
     files: dict[str, bytes] = msgspec.field(default_factory=dict)
+    turn: str = ""
+    request: str = ""
+    traceparent: str = ""
 
 
 class ChatCredit(_Message, frozen=True):
@@ -134,11 +139,15 @@ class Ping(_Message, frozen=True):
     """Answer: Ok."""
 
 
+class AskMetrics(_Message, frozen=True):
+    """Answer: MetricsTold."""
+
+
 ToEgress = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
     | NewAdminToken | ListAdminTokens | VerifyAdminToken
     | AccountQuestion
-    | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping
+    | ChatFile | ChatStart | ChatCredit | ChatCancel | TryProvider | ListProviders | Ping | AskMetrics
     | CredentialQuestion | FetchQuestion | RuleQuestion
     | OAuthQuestion
 )  # fmt: skip
@@ -227,6 +236,12 @@ class ProvidersListed(_Message, frozen=True):
     providers: tuple[ProviderState, ...]
 
 
+class MetricsTold(_Message, frozen=True):
+    """Egress's metrics as they are now."""
+
+    families: tuple[Family, ...]
+
+
 class ChatItem(_Message, frozen=True):
     """An item of stream ``id``; deltas were coalesced while there was no credit."""
 
@@ -257,6 +272,6 @@ class ChatFailed(_Message, frozen=True):
 
 FromEgress = (
     Ok | Refused | HandleMinted | TokenRejected | AdminVerified | TokenMade | Tokens | ProviderTried
-    | ProvidersListed | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
+    | ProvidersListed | MetricsTold | ChatFileTaken | ChatItem | LimitMet | ChatDone | ChatFailed
     | AccountAnswer | CredentialAnswer | FetchAnswer | RuleAnswer | OAuthAnswer
 )  # fmt: skip

@@ -47,6 +47,7 @@ class Metered:
         told: called with the id of a chat and a limit that its user reached.
         output_tokens: what an answer may have where its client does not say.
         bytes_per_token: of a prompt, for what is held before its tokens are known.
+        counted: told of the provider, and the tokens in and out that were charged.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Metered:
         told: Callable[[int, Met], None],
         output_tokens: int,
         bytes_per_token: float,
+        counted: Callable[[str, int, int], None] = lambda *_: None,
     ) -> None:
+        self._report = counted
         self._provider = provider
         self._meter = meter
         self._told = told
@@ -94,6 +97,7 @@ class Metered:
         finally:
             used, estimated = (Amount(1), False) if nothing else counted.amount(sent, grant)
             self._meter.settle(grant.id, used, estimated)
+            self._report(ask.provider, used.input_tokens, used.output_tokens)
 
     async def close(self) -> None:
         """Close the provider's connections."""

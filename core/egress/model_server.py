@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import aiohttp
 import msgspec
 
+from core.acting import current_traceparent
 from core.config import ProviderSection
 from core.egress.failures import MAX_ERROR_BODY_BYTES, error_detail, sanitise, status_error
 from core.egress.messages import ChatStart
@@ -131,7 +132,7 @@ class ModelServer:
         """Answer ``ask`` through ``out``. Raises ProviderError whatever the server does."""
         try:
             body = self._dialect.body(ask)
-            headers = await self._key_headers(ask.user)
+            headers = {**await self._key_headers(ask.user), **_trace_header()}
         except ProviderError as error:
             error.spent = "nothing"
             raise
@@ -347,6 +348,12 @@ class ModelServer:
             again = "elsewhere"
         spent: Spent = "nothing" if isinstance(error, aiohttp.ClientConnectorError) else "perhaps"
         return ProviderError("upstream", f"{self._name} {what}", again=again, spent=spent)
+
+
+def _trace_header() -> Mapping[str, str]:
+    """The trace that the chat belongs to, for the server's own logs (W3C Trace Context)."""
+    traceparent = current_traceparent()
+    return {"traceparent": traceparent} if traceparent else {}
 
 
 async def _pass_on(pieces: tuple[str, str], out: Outlet) -> None:

@@ -1,6 +1,7 @@
 """The providers that a configuration names, each on its terms, with its fallbacks behind it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from core.config import Config, ProviderSection
@@ -9,11 +10,13 @@ from core.egress.builtin import BuiltinProvider
 from core.egress.fallbacks import Fallback, WithFallbacks
 from core.egress.metered import Chatting, Metered
 from core.egress.model_server import Key, ModelServer
+from core.egress.observed import Observed
 from core.egress.openai import OpenAiProvider
 from core.egress.providers import Provider
 from core.egress.secret import Striker
 from core.egress.upstream import Terms, Upstream
 from core.ledger.metering import Met, Meter
+from core.metrics import EgressMetrics
 
 _BUILTIN_TOKENS = 8_192
 
@@ -34,31 +37,39 @@ def make_providers(
     striker: Striker,
     meter: Meter,
     told: Callable[[int, Met], None],
+    metrics: EgressMetrics,
 ) -> Registry:
     """Make them within a running event loop; those of ``chat`` are to be closed by the caller.
 
     Args:
         meter: the ledger, by which every try of a chat goes.
         told: called with a chat's id and a limit that its user reached.
+        metrics: count every try.
     """
 
-    def metered(provider: Chatting, output_tokens: int) -> Metered:
-        return Metered(provider, meter, told, output_tokens, config.usage.bytes_per_token)
+    def metered(name: str, provider: Chatting, output_tokens: int) -> Observed:
+        per_token = config.usage.bytes_per_token
+        return Observed(name, Metered(provider, meter, told, output_tokens, per_token, metrics.used), metrics)
 
     servers = {
         name: _server(name, section, keys.get(name), striker) for name, section in config.providers.items()
     }
     upstreams = {
-        name: Upstream(name, metered(servers[name], section.max_tokens), Terms.of(section))
+        name: Upstream(
+            name,
+            metered(name, servers[name], section.max_tokens),
+            Terms.of(section),
+            partial(metrics.retried, name),
+        )
         for name, section in config.providers.items()
     }
     single: dict[str, Provider] = dict(upstreams)
-    single["builtin"] = metered(BuiltinProvider(), _BUILTIN_TOKENS)
+    single["builtin"] = metered("builtin", BuiltinProvider(), _BUILTIN_TOKENS)
     found = dict(single)
     for name, section in config.providers.items():
         if section.fallbacks:
             behind = [_fallback(at, single) for at in section.fallbacks]
-            found[name] = WithFallbacks(name, single[name], behind)
+            found[name] = WithFallbacks(name, single[name], behind, partial(metrics.fell_back, name))
     return Registry(found, servers, upstreams)
 
 

@@ -22,12 +22,14 @@ from core.egress.fetches import Fetches
 from core.egress.keyfile import read_provider_keys
 from core.egress.link import Link
 from core.egress.messages import (
+    AskMetrics,
     ChatCancel,
     ChatCredit,
     ChatFile,
     ChatStart,
     LimitMet,
     ListProviders,
+    MetricsTold,
     Ok,
     Ping,
     ProvidersListed,
@@ -49,11 +51,15 @@ from core.egress.streams import StreamLimits, Streams
 from core.egress.trial import try_provider
 from core.egress.vault_access import VaultAccess
 from core.errors import ConfigError, LinkError
+from core.families import Family, families_of
+from core.lag import watch_loop
 from core.ledger.metering import LedgerUnavailable, Met
 from core.log import set_level
+from core.metrics import EgressMetrics
 from core.oauth.desk import OAuthDesk
-from core.vault.actor import Ask, VaultActor
+from core.vault.actor import OPERATIONS, Ask, VaultActor
 from core.vault.vault import Answer, Vault
+from jail.host.measure import own_use
 
 _MAX_QUESTIONS = 4_096  # before the vault at once: the bound on its inbox
 _VAULT_STOP_S = 5.0
@@ -76,13 +82,14 @@ class Egress:
         self, config: Config, vault: Vault, opened: OpenAccounts, keys: Mapping[str, Secret]
     ) -> None:
         striker = self._striker = Striker(keys.values())
+        self._metrics = EgressMetrics(("builtin", *config.providers), OPERATIONS)
         self._loop = asyncio.get_running_loop()
         self.vault_ended = self._loop.create_future()
-        self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended)
+        self._vault: pykka.ActorRef[VaultActor] = VaultActor.start(vault, self._on_vault_ended, self._metrics)
         self._access = VaultAccess(self._vault)
         self.link = Link(self._received, self._opened)
         self.accounts_ended = self._loop.create_future()
-        self._accounts = Accounts(opened, config, self.link.send, self._on_accounts_ended)
+        self._accounts = Accounts(opened, config, self.link.send, self._on_accounts_ended, self._metrics)
         self._oauth = OAuthDesk(self._access, self._accounts.auditor, config, self.link.send)
         self._registry = self._make_providers(config, keys, striker)
         self._keyed = frozenset(keys)
@@ -94,7 +101,7 @@ class Egress:
         self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
         self._sent, self._resolver = SentValues(), Resolver()
         self._own_rules = OwnRules(self._vault)
-        self._fetches = Fetches(self._outside(config), self.link.send)
+        self._fetches = Fetches(self._outside(config), self.link.send, self._metrics.fetches)
         self._questions = 0
 
     async def serve(self, core: socket.socket) -> LinkError | None:
@@ -106,6 +113,7 @@ class Egress:
         self._loop.add_signal_handler(signal.SIGTERM, _settle, stop)
         # a terminal's Ctrl-C is the spawner's, which ends us in its order
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        lag = self._loop.create_task(watch_loop(self._metrics.lagged))
         try:
             await self._loop.create_connection(lambda: self.link, sock=core)
             _log.info("egress_started", providers=sorted(self._registry.chat))
@@ -117,6 +125,7 @@ class Egress:
                 return LinkError("the ledger or the audit log ended")
             return self.link.ended.result() if self.link.ended.done() else None
         finally:
+            lag.cancel()
             await self._close()
 
     def reload(self, handed: dict[str, int]) -> None:
@@ -207,6 +216,8 @@ class Egress:
             self._try(message)
         elif isinstance(message, ListProviders):
             self.link.send(ProvidersListed(message.id, self._states()))
+        elif isinstance(message, AskMetrics):
+            self.link.send(MetricsTold(message.id, self._measured()))
         elif isinstance(message, FetchQuestion):
             self._fetches.take(message)
         elif isinstance(message, Ping):
@@ -240,7 +251,8 @@ class Egress:
     def _make_providers(self, config: Config, keys: Mapping[str, Secret], striker: Striker) -> Registry:
         found = ProviderKeys(self._access.open, keys, striker)
         finders = {name: found.of(name) for name in config.providers}
-        return make_providers(config, finders, striker, self._accounts.meter, self._limit_met)
+        self._metrics.use(config.providers)
+        return make_providers(config, finders, striker, self._accounts.meter, self._limit_met, self._metrics)
 
     def _limit_met(self, id: int, met: Met) -> None:
         self.link.send(LimitMet(id, met.level, met.dimension, met.text))
@@ -251,6 +263,12 @@ class Egress:
         for name, upstream in sorted(self._registry.upstreams.items()):
             found.append(upstream.state(now_s, name in self._keyed))
         return tuple(found)
+
+    def _measured(self) -> tuple[Family, ...]:
+        for state in self._states():
+            self._metrics.breaker(state.name, state.breaker)
+        self._metrics.processes.show("egress", own_use())
+        return families_of(self._metrics.registry)
 
     def _try(self, question: TryProvider) -> None:
         if len(self._trials) >= _MAX_TRIALS:

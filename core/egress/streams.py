@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from core.acting import acting, parse_trace
 from core.egress.attached import Attached
 from core.egress.messages import (
     ChatCancel,
@@ -129,6 +130,12 @@ class Streams:
         return None
 
     async def _run(self, stream: Stream) -> None:
+        ask = stream.ask
+        # whatever is logged or recorded for this chat, retries and fallbacks too, says what it was for
+        with acting(ask.request, parse_trace(ask.traceparent)):
+            await self._answer(stream)
+
+    async def _answer(self, stream: Stream) -> None:
         ask, started_s = stream.ask, monotonic()
         outcome = await self._outcome(stream)
         try:
@@ -137,7 +144,7 @@ class Streams:
             outcome = error.failure
         self._running.over(ask.id)
         took_s = round(monotonic() - started_s, 3)
-        log = _log.bind(user=ask.user, provider=ask.provider, took_s=took_s)
+        log = _log.bind(user=ask.user, turn=ask.turn, provider=ask.provider, took_s=took_s)
         if isinstance(outcome, Failure):
             self._send(ChatFailed(ask.id, outcome))
             log.warning("chat_failed", code=outcome.code)

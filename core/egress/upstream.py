@@ -7,7 +7,7 @@ import asyncio
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -49,9 +49,16 @@ class Terms(NamedTuple):
 
 
 class Upstream:
-    """A provider that may be tried again, left alone, or full (see core.egress.providers.Provider)."""
+    """A provider that may be tried again, left alone, or full (see core.egress.providers.Provider).
 
-    def __init__(self, name: str, provider: Provider, terms: Terms) -> None:
+    Args:
+        retries: called whenever a chat is tried again.
+    """
+
+    def __init__(
+        self, name: str, provider: Provider, terms: Terms, retries: Callable[[], None] = lambda: None
+    ) -> None:
+        self._retries = retries
         self.name = name
         self._provider = provider
         self._terms = terms
@@ -78,6 +85,7 @@ class Upstream:
                     "chat_retried", provider=self.name, user=ask.user, tried=tried,
                     code=error.failure.code, pause_s=round(pause_s, 3),
                 )  # fmt: skip
+            self._retries()
             await asyncio.sleep(pause_s)
 
     async def close(self) -> None:

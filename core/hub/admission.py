@@ -41,14 +41,17 @@ class Admission:
         self.stopping = False
         self.disk_low = False
         self.lag_s = 0.0
+        metrics.turns_limited(config.max_turns)
 
     def apply(self, config: HubSection) -> None:
         """Use other bounds; what runs goes on."""
         with self._lock:
             self._config = config
+        self._metrics.turns_limited(config.max_turns)
 
     def note_free(self, free_bytes: int) -> None:
         """How much is free on the disk now; says so in the log when that changes something."""
+        self._metrics.disk(free_bytes, int(self._config.min_free_bytes))
         low = free_bytes < self._config.min_free_bytes
         if low != self.disk_low:
             self.disk_low = low

@@ -9,6 +9,7 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
+from core.acting import current_request
 from core.errors import CoreError
 from core.hub.agents import AgentFileError, Agents, NoSuchAgent
 from core.hub.errors import HubError, from_failure, invalid
@@ -155,7 +156,7 @@ class Delivery:
                     acted = acted or isinstance(event.item, ToolStarted)
                     if isinstance(event.item, Delta) and event.item.text:
                         if not text:
-                            self._metrics.first_token(time.monotonic() - asked_s)
+                            self._metrics.first_token(time.monotonic() - asked_s, current_request())
                         text.append(event.item.text)
                         size += len(event.item.text)
                 if size > _MAX_ANSWER_CHARS:
@@ -201,7 +202,7 @@ class Delivery:
                         await write(request, response, data, self._stall_s)
                     if not spoke and _speaks(batch):
                         spoke = True
-                        self._metrics.first_token(time.monotonic() - asked_s)
+                        self._metrics.first_token(time.monotonic() - asked_s, current_request())
         except HubError as error:
             if not response.prepared:
                 raise

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import structlog
 
 from actors.calls import CallSpec
+from core.acting import current_request
 from core.errors import LinkError
 from core.hub.errors import HubError, from_failure
 from core.hub.tokens import invalid_token
@@ -63,7 +64,7 @@ class JailCall:
         self._calls = calls
         self._handle = handle
         self._loop = asyncio.get_running_loop()
-        self._spec: CallSpec | None = CallSpec(handle, body, self, timeout_s)
+        self._spec: CallSpec | None = CallSpec(handle, body, self, timeout_s, current_request())
         self._lock = threading.Lock()
         self._items: deque[Any] = deque()
         self._outcome: Body | Failure | None = None

@@ -1,7 +1,6 @@
 """What every answer has: an id, plain headers, an error's shape, and a count."""
 
 import asyncio
-import secrets
 from contextlib import AbstractContextManager, nullcontext
 
 import structlog
@@ -9,7 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from core.acting import REQUEST as _request_id
-from core.acting import WHO
+from core.acting import TRACE, WHO, fresh_request, parse_trace
 from core.hub import anthropic_errors
 from core.hub.access import ACCESS
 from core.hub.admin import AdministrationError, from_administration
@@ -60,16 +59,23 @@ def answering(metrics: Metrics, admin: bool) -> Middleware:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request_id = f"req_{secrets.token_hex(12)}"
-        _request_id.set(request_id)
+        # not set back: an answer's headers are made after this has returned
+        _request_id.set(request_id := fresh_request())
+        TRACE.set(trace := parse_trace(_one(request, "traceparent")))
         WHO.set("")  # requests of one connection share a context
-        with structlog.contextvars.bound_contextvars(request_id=request_id), _busy(request):
+        ids = structlog.contextvars.bound_contextvars(request_id=request_id, trace_id=trace.id)
+        with ids, _busy(request):
             response = _preflight(request) or await _answer(request, handler)
         route = "admin" if admin else _route(request)
         metrics.http_answered(route, response.status)
         return response
 
     return middleware
+
+
+def _one(request: web.Request, name: str) -> str | None:
+    found = request.headers.getall(name, [])
+    return found[0] if len(found) == 1 else None
 
 
 def _busy(request: web.Request) -> AbstractContextManager[None]:

@@ -3,16 +3,16 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from core.acting import WHO
 from core.approvals import ApprovalDesk
 from core.config import AccessSection, AdminSection, HubSection, LiveSection
+from core.exposition import Ask, Exposition
 from core.hub.access import ACCESS, Access
 from core.hub.acts import ActsApi, Reporter
 from core.hub.admin import AdminApi, Administration
@@ -44,6 +44,7 @@ from core.hub.tls import Tls
 from core.hub.tokens import Verifier, authenticate
 from core.hub.turns import Starter, Turns
 from core.hub.usage import Accounts, AccountsApi, UsageApi
+from core.lag import watch_loop
 from core.metrics import Metrics
 from core.sessions import GoesOn, Library, SessionsService
 from core.vault.handle import UserHandle
@@ -53,7 +54,6 @@ _MAX_ADMIN_BODY_BYTES = 64 << 10
 _MAX_ADMIN_CONNECTIONS = 256
 _CANCEL_S = 3.0
 _CLOSE_S = 2.0
-_LAG_PERIOD_S = 0.25
 _DISK_PERIOD_S = 1.0
 _MAX_LINE_BYTES = 8_190
 # what was sent and is not acknowledged, or not read, for so long ends the connection: tcp(7)
@@ -69,7 +69,7 @@ class HubParts:
     ``login_failed`` is told the address and the public id of each wrong token; ``missing`` names what
     the server still waits for before it is ready (empty: ready). ``home_excess`` says by what a user's
     home is over its limit, or "". ``held_s`` is how long a turn may wait for answers of its user's beside
-    its own time.
+    its own time. ``others_metrics``: see core.exposition.Exposition.
     """
 
     config: HubSection
@@ -95,6 +95,7 @@ class HubParts:
     admin: AdminSection
     access: AccessSection
     free_bytes: Callable[[], int] | None = None
+    others_metrics: Mapping[str, Ask] = field(default_factory=dict)
     home_excess: Callable[[str], str] = lambda _: ""
     hub_tls: Tls | None = None
     admin_tls: Tls | None = None
@@ -109,6 +110,7 @@ class HubServer:
         self._parts = parts
         self.admission = Admission(parts.config, parts.metrics, parts.home_excess)
         self._access = Access(parts.access, parts.login_failed)
+        self._exposition = Exposition(parts.metrics, parts.others_metrics)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._live = Live(
             LiveParts(
@@ -139,7 +141,7 @@ class HubServer:
         The sockets are closed by :meth:`stop`.
         """
         self._resume_found()
-        self._lag = asyncio.create_task(self._watch_lag(), name="loop-lag")
+        self._lag = asyncio.create_task(watch_loop(self._lagged), name="loop-lag")
         self._disk = asyncio.create_task(self._watch_disk(), name="disk-space")
         most = self._parts.config.max_connections
         hub_tls, admin_tls = self._parts.hub_tls, self._parts.admin_tls
@@ -327,9 +329,9 @@ class HubServer:
         missing = [*self._parts.missing(), *(["stopping"] if self.admission.stopping else [])]
         return as_json({"ready": not missing, "missing": missing}, 503 if missing else 200)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        body = generate_latest(self._parts.metrics.registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = await self._exposition.render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _watch_disk(self) -> None:
         look = self._parts.free_bytes
@@ -341,10 +343,6 @@ class HubServer:
                 _log.error("disk_not_looked_at", error=str(error))
             await asyncio.sleep(_DISK_PERIOD_S)
 
-    async def _watch_lag(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            before_s = loop.time()
-            await asyncio.sleep(_LAG_PERIOD_S)
-            self.admission.lag_s = lag_s = max(0.0, loop.time() - before_s - _LAG_PERIOD_S)
-            self._parts.metrics.loop_lag(lag_s)
+    def _lagged(self, lag_s: float) -> None:
+        self.admission.lag_s = lag_s
+        self._parts.metrics.lagged("hub", lag_s)

@@ -10,6 +10,7 @@ import structlog
 from msgspec.structs import replace as changed
 
 from actors.service import TurnSpec
+from core.acting import TRACE, Trace, acting, current_request, current_traceparent
 from core.errors import CoreError, SealError
 from core.hub.admission import Admission
 from core.hub.errors import HubError, from_storage, invalid
@@ -99,9 +100,14 @@ class Starter:
             raise invalid_token()
         leave = self._admission.admit(handle.user)
         name = turn or f"turn_{secrets.token_hex(8)}"
-        ended = self._ended(handle.user, name, asked_s, leave)
+        request, trace = current_request(), TRACE.get()
+        ended = self._ended(handle.user, name, asked_s, leave, request, trace)
         # a client that reads the turn's own log has had a part of it, and cannot be told to forget that
-        asked = None if window or session_id is None else Asked(agent.name, sampling, agent.limits.wall_s)
+        asked = (
+            None
+            if window or session_id is None
+            else Asked(agent.name, sampling, agent.limits.wall_s, request)
+        )
         begun: list[TurnSpec] = []
 
         def restart(first_step: int, wall_s: int) -> None:
@@ -122,7 +128,9 @@ class Starter:
             opened.log.finish(Failure("cancelled", "the user was disabled or deleted"))
             raise invalid_token()
         # nothing waits between that look and this entry, by which cancel_all finds the turn
-        begun.append(TurnSpec(name, handle, agent, opened.log, opened.session, sampling))
+        begun.append(TurnSpec(
+            name, handle, agent, opened.log, opened.session, sampling, request, current_traceparent()
+        ))  # fmt: skip
         return self._run(begun[0], opened, session_id is not None)
 
     def resume(self, handle: UserHandle, turn: GoesOn, find: Callable[[str, str], Agent]) -> None:
@@ -137,14 +145,15 @@ class Starter:
             text = f"{INTERRUPTED.message}, and it cannot go on: {error}"
             self._sessions.give_up(handle, turn, Failure(INTERRUPTED.code, text[:2_000]))
             return
-        ended = self._ended(handle.user, turn.turn, time.monotonic(), leave)
+        request = turn.asked.request  # of the one that asked for it, long ago
+        ended = self._ended(handle.user, turn.turn, time.monotonic(), leave, request, None)
         begun: list[TurnSpec] = []
 
         def restart(first_step: int, wall_s: int) -> None:
             self._restart(begun[0], first_step, wall_s)
 
         opened = self._sessions.reopen(handle, turn, ended, restart)
-        spec = TurnSpec(turn.turn, handle, agent, opened.log, opened.session, turn.asked.sampling)
+        spec = TurnSpec(turn.turn, handle, agent, opened.log, opened.session, turn.asked.sampling, request)
         begun.append(_again(spec, turn.first_step, turn.wall_s))
         _log.info("turn_resumed", user=handle.user, turn=turn.turn)
         self._run(begun[0], opened, True)
@@ -171,12 +180,23 @@ class Starter:
             self._turns.cancel(spec.handle.user, spec.turn)
 
     def _ended(
-        self, user: str, turn: str, asked_s: float, leave: Callable[[], None]
+        self,
+        user: str,
+        turn: str,
+        asked_s: float,
+        leave: Callable[[], None],
+        request: str,
+        trace: Trace | None,
     ) -> Callable[[TurnEnd | Failure], None]:
         def ended(outcome: TurnEnd | Failure) -> None:
             self._running.pop((user, turn), None)
             self._cancelled.discard((user, turn))
-            self._metrics.turn_ended(outcome, time.monotonic() - asked_s)
+            took_s = time.monotonic() - asked_s
+            self._metrics.turn_ended(outcome, took_s, request)
+            how = outcome.code if isinstance(outcome, Failure) else outcome.finish
+            # whoever ends it may act for something else just now, or for nothing
+            with acting(request, trace):
+                _log.info("turn_ended", user=user, turn=turn, how=how, took_s=round(took_s, 4))
             leave()
 
         return ended

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, time
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -47,6 +47,18 @@ def _silently(_: Any) -> None:
     """Nobody waits."""
 
 
+class Stores(Protocol):
+    """Is told of writing to disk: core.metrics.StoreMetrics."""
+
+    def committed(self, store: str, seconds: float, jobs: int) -> None:
+        """A group was written."""
+        ...
+
+    def failed(self, store: str) -> None:
+        """A group came to nothing."""
+        ...
+
+
 class LedgerDesk:
     """Implements core.ledger.metering.Meter. Made and called on a running event loop.
 
@@ -55,6 +67,7 @@ class LedgerDesk:
         auditor: is told of limits reached.
         ended: called on the thread when it ends, by a bug or because it was stopped.
         wall_s: the time as Unix seconds.
+        stores: told how long writing took.
     """
 
     def __init__(
@@ -64,7 +77,9 @@ class LedgerDesk:
         auditor: Auditor,
         ended: Callable[[], None],
         wall_s: Callable[[], float] = time,
+        stores: Stores | None = None,
     ) -> None:
+        self._stores = stores
         self._store = store
         self._book = book
         self._auditor = auditor
@@ -174,7 +189,7 @@ class LedgerDesk:
 
     def _do(self, jobs: list[_Job]) -> None:
         jobs, self._kept = self._kept + jobs, []
-        now_s = self._wall_s()
+        now_s, began_s = self._wall_s(), monotonic()
         results: list[Any] = []
         try:
             self._store.sync(
@@ -188,6 +203,8 @@ class LedgerDesk:
                 self._purge(now_s)
         except sqlite3.Error as error:
             _log.error("ledger_disk_failed", error=type(error).__name__, detail=str(error))
+            if self._stores is not None:
+                self._stores.failed("ledger")
             self._kept = [job for job in jobs if job.keep]
             self._reload()
             failed = LedgerUnavailable(
@@ -197,6 +214,8 @@ class LedgerDesk:
                 if not job.keep:
                     job.done(failed)
             return
+        if self._stores is not None and jobs:
+            self._stores.committed("ledger", monotonic() - began_s, len(jobs))
         for job, result in zip(jobs, results, strict=True):
             job.done(result)
 

@@ -14,8 +14,8 @@ from actors.supervisor import Timers
 from actors.user_messages import EvictJail, JailExited, JailFailed, JailKilled
 from core.errors import LinkError
 from core.metrics import PoolMetrics
-from core.pool.jails import Budget, Decision, Evict, Jail, Refuse, Start
-from core.pool.meminfo import available_bytes
+from core.pool.jails import Budget, Decision, Evict, Jail, PoolNow, Refuse, Start
+from core.pool.meminfo import available_bytes, machine
 from core.pool.policy import PoolPolicy
 from jail.host.messages import JailUse
 from jail.wire.schema import Failure
@@ -23,14 +23,15 @@ from jail.wire.schema import Failure
 _ASK_S = 5.0
 _WATCH_S = 2.0
 """Between two looks at the machine's memory while there are jails."""
-_MEASURE = 8
-"""Jails that the spawner is asked to measure at once, which holds it up for some milliseconds."""
+MEASURE, MEASURE_EVERY_S = 12, 4.0
+"""So many jails, the spawner is asked to measure so often: together less than a hundredth of a core, the fork
+in which it does so and the limit of that (jail.host.measuring) with it. `scripts/bench sampling`."""
 
 
 class Builder(Protocol):
     """Core's end to the spawner. Thread-safe."""
 
-    def launch(self, life: int, user: str, owner: Ref) -> None:
+    def launch(self, life: int, user: str, owner: Ref, request: str) -> None:
         """Have a jail built; ``owner`` is told JailStarted or JailFailed, later JailExited."""
         ...
 
@@ -50,6 +51,7 @@ class Want:
     life: int
     user: str
     owner: Ref
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,11 @@ class DescribePool:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchPool:
+    """Ask: the figures for who watches. Answers :class:`core.pool.jails.PoolNow`."""
+
+
+@dataclass(frozen=True, slots=True)
 class JailView:
     """One jail. Times in seconds; ``pid`` is its first process (0: none yet), ``memory_bytes`` is
     proportional, and None until it was measured."""
@@ -209,25 +216,28 @@ class PoolActor(Actor):
         self._lag_s = lag_s
         self._metrics = metrics
         self._owners: dict[int, Ref] = {}
+        self._requests: dict[int, str] = {}  # until they are started
         self._armed_s: float | None = None
         self._watching = False
         self._measuring = False
+        self._asked_s = -MEASURE_EVERY_S
 
     def handle(self, message: Any) -> Any:
         """One stimulus: decide, carry out, and arm the next deadline."""
         policy, now_s = self._policy, time.monotonic()
-        answer: PoolView | bool | None = None
+        answer: PoolView | PoolNow | bool | None = None
         match message:
             case Used(life, busy):
                 self._carry_out(policy.used(life, busy, now_s))
-            case Want(life, user, owner):
+            case Want(life, user, owner, request):
                 self._owners[life] = owner
+                self._requests[life] = request
                 self._look(now_s)
                 self._carry_out(policy.want(life, user, now_s))
             case Started(life, pid):
                 policy.started(life, pid)
             case Ended(life, how):
-                self._owners.pop(life, None)
+                self._forget(life)
                 self._note_end(life, how, now_s)
             case KillJail(life, fault):
                 policy.told_to_end(life, fault)
@@ -235,7 +245,9 @@ class PoolActor(Actor):
             case Measured(jails):
                 self._measuring = False
                 for jail in jails:
-                    policy.measured(jail.life, jail.memory_bytes, jail.processes, jail.cpu_s, now_s)
+                    policy.measured(
+                        jail.life, jail.memory_bytes, jail.processes, jail.cpu_s, now_s, jail.private_bytes
+                    )
             case _Watch():
                 self._watching = False
                 self._look(now_s)
@@ -251,6 +263,8 @@ class PoolActor(Actor):
                 self._carry_out(policy.apply(budget, now_s))
             case DescribePool():
                 answer = self._view(now_s)
+            case WatchPool():
+                answer = policy.now(machine())
             case EvictUser(user):
                 answer = self._evict(user)
             case KillUser(user):
@@ -269,11 +283,12 @@ class PoolActor(Actor):
             match decision:
                 case Start(life, waited_s):
                     self._metrics.waited(waited_s)
-                    self._builder.launch(life, self._user(life), self._owners[life])
+                    request = self._requests.pop(life, "")
+                    self._builder.launch(life, self._user(life), self._owners[life], request)
                 case Refuse(life, why, message, retry_after_s):
                     self._metrics.refused(why)
                     self._tell_owner(life, JailFailed(life, Failure("overloaded", message, retry_after_s)))
-                    self._owners.pop(life, None)
+                    self._forget(life)
                 case Evict(life, why):
                     self._metrics.evicted(why)
                     self.observer.note("jail_evicted", user=self._user(life), life=life, why=why)
@@ -293,9 +308,13 @@ class PoolActor(Actor):
     def _kill(self, life: int) -> None:
         if self._policy.withdraw(life):
             self._tell_owner(life, JailExited(life, "never started"))
-            self._owners.pop(life, None)
+            self._forget(life)
         else:
             self._builder.kill(life)
+
+    def _forget(self, life: int) -> None:
+        self._owners.pop(life, None)
+        self._requests.pop(life, None)
 
     def _tell_owner(self, life: int, message: Any) -> None:
         owner = self._owners.get(life)
@@ -325,9 +344,10 @@ class PoolActor(Actor):
         self._carry_out(self._policy.machine(available_bytes(), self._lag_s(), now_s))
 
     def _measure(self, now_s: float) -> None:
-        lives = tuple(self._policy.stale(_MEASURE, now_s))
-        if lives and not self._measuring:
-            self._measuring = True
+        if self._measuring or now_s < self._asked_s + MEASURE_EVERY_S:
+            return
+        if lives := tuple(self._policy.stale(MEASURE, now_s)):
+            self._measuring, self._asked_s = True, now_s
             self._builder.measure(lives)
 
     def _arm(self, now_s: float) -> None:
@@ -356,10 +376,15 @@ class PoolActor(Actor):
 
 
 class Pool:
-    """What the users' actors call: implements actors.user.Jails. Thread-safe once connected."""
+    """What the users' actors call: implements actors.user.Jails. Thread-safe once connected.
 
-    def __init__(self) -> None:
+    Args:
+        timed_out: told "pool" when the actor does not answer in time.
+    """
+
+    def __init__(self, timed_out: Callable[[str], None] = lambda _: None) -> None:
         self._connected: Ref | None = None
+        self._timed_out = timed_out
 
     def connect(self, actor: Ref) -> None:
         """Use this :class:`PoolActor`."""
@@ -371,9 +396,9 @@ class Pool:
             raise LinkError("core is still starting; try again")
         return self._connected
 
-    def launch(self, life: int, user: str, owner: Ref) -> None:
+    def launch(self, life: int, user: str, owner: Ref, request: str) -> None:
         """A jail for ``user``, when there is room; ``owner`` is told how it went."""
-        tell(self._actor, Want(life, user, owner))
+        tell(self._actor, Want(life, user, owner, request))
 
     def used(self, life: int, busy: bool) -> None:
         """Whether something runs in a jail."""
@@ -408,11 +433,19 @@ class Pool:
         found: PoolView = await self.ask(DescribePool())
         return found
 
-    async def ask(self, message: EvictUser | KillUser | ReleaseUser | DescribePool) -> Any:
+    async def watch(self) -> PoolNow:
+        """The figures for who watches. Raises LinkError."""
+        found: PoolNow = await self.ask(WatchPool())
+        return found
+
+    async def ask(self, message: EvictUser | KillUser | ReleaseUser | DescribePool | WatchPool) -> Any:
         """Ask the actor and wait. Raises LinkError."""
         try:
             return await asyncio.to_thread(ask, self._actor, message, _ASK_S)
-        except (pykka.Timeout, pykka.ActorDeadError):
+        except pykka.Timeout:
+            self._timed_out("pool")
+            raise LinkError("the pool does not answer; try again") from None
+        except pykka.ActorDeadError:
             raise LinkError("the pool does not answer; try again") from None
 
 

@@ -44,6 +44,27 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolNow:
+    """What the pool and the machine have, for who watches; in bytes where a name says so.
+
+    ``jails_bytes`` is the memory of each jail that was measured; ``budget_bytes`` what all may hold, and
+    ``capacity_jails`` how many fit into that at ``typical_bytes`` each.
+    """
+
+    jails_bytes: tuple[int, ...] = ()
+    private_bytes: int = 0
+    processes: int = 0
+    budget_bytes: int = 0
+    jails_limit: int = 0
+    capacity_jails: int = 0
+    typical_bytes: int = 0
+    draining: bool = False
+    machine_bytes: int = 0
+    available_bytes: int = 0
+    reserve_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Have the jail built now; it waited that long for room."""
 
@@ -89,6 +110,7 @@ class Jail:
     pid: int = 0  # its first process, once it is built
     uses: int = 0
     memory_bytes: int | None = None
+    private_bytes: int = 0
     processes: int = 0
     cpu_s: float = 0.0
     measured_s: float = 0.0

@@ -18,12 +18,14 @@ from collections.abc import Mapping
 from typing import cast, get_args
 
 from core.pool.holds import Holds
-from core.pool.jails import Budget, Decision, Evict, Jail, Keep, Refuse, Start, State, Why, WhyNot
+from core.pool.jails import Budget, Decision, Evict, Jail, Keep, PoolNow, Refuse, Start, State, Why, WhyNot
+from core.pool.meminfo import Machine
 
 _RETRY_AFTER_S = 5
 _PRESSURE_MARGIN = 1.1
 _AGAIN_S = 10.0
 """A busy jail is measured again after that."""
+_IDLE_AGAIN_S = 300.0
 _RECENT_S = 30.0
 """Below that, how long a jail is idle says little about when it is used again."""
 _LAG_S = 0.25
@@ -51,6 +53,7 @@ class PoolPolicy:
         self._in: dict[State, dict[int, Jail]] = {state: {} for state in get_args(State)}
         self._due: list[tuple[float, int]] = []  # a heap of idle jails; those that moved since are skipped
         self._measured_bytes = 0
+        self._private_bytes = 0
         self._measured = 0
         self._typical = float(budget.jail_bytes)
         self._available: int | None = None
@@ -90,9 +93,32 @@ class PoolPolicy:
         """Of all that are alive; what was not measured yet counts as much as the others do."""
         return self._measured_bytes + round((self.alive - self._measured) * self._typical)
 
+    def now(self, machine: Machine) -> PoolNow:
+        """For who watches."""
+        budget, jails = self.budget, self._jails.values()
+        spare = max(0, machine.available_bytes - budget.free_bytes)
+        # what is not limited may take all that is spare, beside what it has
+        most = self.memory_bytes + spare
+        most = min(most, budget.memory_bytes) if budget.memory_bytes else most
+        return PoolNow(
+            jails_bytes=tuple(jail.memory_bytes for jail in jails if jail.memory_bytes is not None),
+            private_bytes=self._private_bytes,
+            processes=sum(jail.processes for jail in jails),
+            budget_bytes=most,
+            jails_limit=budget.jails,
+            capacity_jails=min(budget.jails, int(most // max(1.0, self._typical))),
+            typical_bytes=round(self._typical),
+            draining=self.draining,
+            machine_bytes=machine.memory_bytes,
+            available_bytes=machine.available_bytes,
+            reserve_bytes=budget.free_bytes,
+        )
+
     def stale(self, most: int, now_s: float) -> list[int]:
-        """Lives of warm jails to measure: used since the last time, or busy for a while, oldest first."""
-        found = [jail for jail in self._in["idle"].values() if jail.stale]
+        """Lives of warm jails to measure, oldest first: used since the last time, or busy or idle for a
+        while: what they share with others is shared among more or fewer then."""
+        idle = self._in["idle"].values()
+        found = [jail for jail in idle if jail.stale or now_s >= jail.measured_s + _IDLE_AGAIN_S]
         found += [jail for jail in self._in["busy"].values() if now_s >= jail.measured_s + _AGAIN_S]
         return [jail.life for jail in sorted(found, key=lambda jail: jail.measured_s)[:most]]
 
@@ -135,16 +161,20 @@ class PoolPolicy:
         if life in self._jails:
             self._jails[life].pid = pid
 
-    def measured(self, life: int, memory_bytes: int, processes: int, cpu_s: float, now_s: float) -> None:
-        """What a jail's processes hold and have used."""
+    def measured(
+        self, life: int, memory_bytes: int, processes: int, cpu_s: float, now_s: float, private_bytes: int = 0
+    ) -> None:
+        """What a jail's processes hold and have used; ``private_bytes`` of the memory nobody shares."""
         jail = self._jails.get(life)
         if jail is None or jail.state == "queued":
             return
         self._forget_memory(jail)
-        jail.memory_bytes, jail.processes, jail.cpu_s = memory_bytes, processes, cpu_s
+        jail.memory_bytes, jail.private_bytes = memory_bytes, private_bytes
+        jail.processes, jail.cpu_s = processes, cpu_s
         jail.measured_s, jail.stale = now_s, False
         self._measured += 1
         self._measured_bytes += memory_bytes
+        self._private_bytes += private_bytes
         self._typical += (memory_bytes - self._typical) / 32
 
     def told_to_end(self, life: int, fault: str | None) -> None:
@@ -325,6 +355,7 @@ class PoolPolicy:
         if jail.memory_bytes is not None:
             self._measured -= 1
             self._measured_bytes -= jail.memory_bytes
+            self._private_bytes -= jail.private_bytes
 
     def _evict(self, jail: Jail, why: Why, now_s: float) -> None:
         self._move(jail, "leaving", now_s)

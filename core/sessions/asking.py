@@ -43,4 +43,5 @@ async def ask_storage(
         async with asyncio.timeout(_TIMEOUT_S):
             return await answer
     except TimeoutError:
+        storage.timed_out("store")
         raise StorageError("unavailable", "storing took too long: try again later") from None

@@ -18,12 +18,16 @@ Finish = Literal["stop", "length", "rounds", "repeats", "failing", "wall", "cont
 
 
 class Accepted(Body, frozen=True, tag="accepted"):
-    """A turn began with the message ``seq`` of the session, whose text this is; ``cut`` if in part."""
+    """A turn began with the message ``seq`` of the session, whose text this is; ``cut`` if in part.
+
+    ``request`` is the id of what asked for it, by which logs and audit have it too.
+    """
 
     agent: str
     seq: Count
     text: str
     cut: bool = False
+    request: str = ""
 
 
 class Resumed(Body, frozen=True, tag="resumed"):
@@ -106,10 +110,10 @@ def decode_event(record: EventRecord) -> SessionEvent:
     return SessionEvent(record.id, record.turn, kept.time_ms, kept.item, len(record.data))
 
 
-def beginning(agent: str, seq: int, message: Message | None) -> tuple[LogItem, ...]:
+def beginning(agent: str, seq: int, message: Message | None, request: str = "") -> tuple[LogItem, ...]:
     """What a turn begins with."""
     text = message.text if message is not None else ""
-    return (Accepted(agent, seq, text[:_SHOWN_CHARS], len(text) > _SHOWN_CHARS),)
+    return (Accepted(agent, seq, text[:_SHOWN_CHARS], len(text) > _SHOWN_CHARS, request),)
 
 
 def ending(outcome: TurnEnd | Failure) -> tuple[LogItem, ...]:

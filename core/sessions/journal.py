@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
+from core.acting import current_request
 from core.errors import CoreError
 from core.sessions.asking import ask_storage
 from core.sessions.errors import SessionBusy, TurnExists
@@ -58,6 +59,7 @@ class Journal:
         when it comes to that: opening the database may have found one that goes on.
         """
         title = messages[-1].text.partition("\n")[0] if messages else ""
+        request = current_request()
         floor = self._floors.get((place.handle.user, place.session), 0)
 
         def work(store: UserStore) -> list[SessionEvent]:
@@ -71,7 +73,7 @@ class Journal:
             store.begin_turn(place.turn, place.session, int(now_s))
             if asked is not None:
                 OpenTurns(store).remember(place.turn, asked)
-            items = beginning(agent, seq, messages[-1] if messages else None)
+            items = beginning(agent, seq, messages[-1] if messages else None, request)
             return EventLog(store).add(place.session, place.turn, items, int(now_s * 1_000), floor)
 
         size = sum(message_bytes(message) for message in messages)

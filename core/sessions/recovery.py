@@ -39,11 +39,13 @@ class StepRow(NamedTuple):
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a turn is started anew with; ``wall_s`` is its time limit as it was."""
+    """What a turn is started anew with; ``wall_s`` is its time limit as it was, ``request`` the id of what
+    asked for it."""
 
     agent: str
     sampling: Sampling
     wall_s: Annotated[int, Meta(ge=1)]
+    request: str = ""
 
 
 class LeftOpen(NamedTuple):

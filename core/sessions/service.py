@@ -15,6 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from actors.service import RequestKey, VerbRequest
+from core.acting import acting
 from core.config import SessionsSection
 from core.sessions.errors import SessionBusy, TurnExists
 from core.sessions.events import Resumed
@@ -282,6 +283,10 @@ class SessionsService:
             _log.critical("session_owner_mismatch", user=user, turn=request.turn.turn)
             request.reply.fail("internal", "this session belongs to somebody else; it was logged")
             return
+        with acting(request.turn.request):
+            self._serve(request, session)
+
+    def _serve(self, request: VerbRequest, session: Session) -> None:
         match request.body:
             case SessionLoad():
                 self._load(request, session)

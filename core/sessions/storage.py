@@ -23,8 +23,10 @@ from typing import Any, TypeVar
 
 import structlog
 
+from core.acting import current_request
 from core.errors import CoreError
 from core.kept_copy import forget_copies
+from core.metrics import StoreMetrics
 from core.sessions.database import Database
 from core.sessions.errors import StorageError
 from core.sessions.openturns import GoesOn, OpenTurns
@@ -54,6 +56,7 @@ class _Job:
     failed: Callable[[CoreError], None]
     size_bytes: int
     lazy: bool
+    request: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +94,22 @@ class Storage:
         threads: how many threads share the users.
         keep_days: sessions that were not used for so long are deleted when their database is
             opened, and daily, whether their user comes or not; 0: kept for ever.
+        stores: told how long each group's commit took.
+        timed_out: told "store" where somebody did not wait for an answer.
     """
 
-    def __init__(self, directory: Path, threads: int, keep_days: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        threads: int,
+        keep_days: int = 0,
+        stores: StoreMetrics | None = None,
+        timed_out: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.timed_out = timed_out
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._threads = [
-            _StorageThread(directory, number, Retention(directory, number, threads, keep_days))
+            _StorageThread(directory, number, Retention(directory, number, threads, keep_days), stores)
             for number in range(threads)
         ]
         for thread in self._threads:
@@ -124,7 +137,7 @@ class Storage:
         When too much waits for this user, ``failed`` is called at once, on this thread.
         ``size_bytes`` is about what the job holds in memory; ``lazy``: see the module.
         """
-        job = _Job(handle, work, done, failed, size_bytes, lazy)
+        job = _Job(handle, work, done, failed, size_bytes, lazy, current_request())
         self._thread_of(handle.user).put(handle.user, job)
 
     def remove(self, user: str, done: Callable[[None], None], failed: Callable[[CoreError], None]) -> None:
@@ -146,8 +159,11 @@ class Storage:
 
 
 class _StorageThread(threading.Thread):
-    def __init__(self, directory: Path, number: int, retention: Retention) -> None:
+    def __init__(
+        self, directory: Path, number: int, retention: Retention, stores: StoreMetrics | None
+    ) -> None:
         super().__init__(name=f"storage-{number}", daemon=True)
+        self._stores = stores
         self._directory = directory
         self._retention = retention
         self._woken = threading.Condition()
@@ -231,6 +247,7 @@ class _StorageThread(threading.Thread):
 
     def _carry_out(self, user: str, jobs: list[_Job]) -> None:
         answers: list[Callable[[], None]] = []
+        began_s = time.monotonic()
         try:
             database = self._database(user)
             execute = database.connection.execute
@@ -244,9 +261,13 @@ class _StorageThread(threading.Thread):
             answers = [*resumed, *(self._one(database, job) for job in jobs)]
             execute("COMMIT")
             self._recovered.add(user)
+            if self._stores is not None:
+                self._stores.committed("sessions", time.monotonic() - began_s, len(jobs))
         except (sqlite3.Error, CoreError) as error:
             self._close(user)  # rolls back; the next group begins with a fresh look at the file
             reason = error if isinstance(error, CoreError) else _storage_error(error)
+            if self._stores is not None:
+                self._stores.failed("sessions")
             if not isinstance(error, CoreError):
                 _log.error("storage_failed", user=user, error=str(error), jobs=len(jobs))
             answers = [_bind(job.failed, reason) for job in jobs]
@@ -267,10 +288,10 @@ class _StorageThread(threading.Thread):
         except sqlite3.Error as error:
             if not database.connection.in_transaction:
                 raise  # SQLite undid the whole group (disk full, say): no job of it was kept
-            _log.error("storage_job_failed", user=job.handle.user, error=str(error))
+            _log.error("storage_job_failed", user=job.handle.user, request_id=job.request, error=str(error))
             reason = _storage_error(error)
         except Exception:  # noqa: BLE001 - a bug in one job must not fail its neighbours
-            _log.exception("storage_job_crashed", user=job.handle.user)
+            _log.exception("storage_job_crashed", user=job.handle.user, request_id=job.request)
             reason = StorageError("unavailable", "storing failed by a bug of ours; it was logged")
         execute("ROLLBACK TO job")
         execute("RELEASE job")

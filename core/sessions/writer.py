@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
+from core.acting import current_request
 from core.errors import CoreError
 from core.sessions.eventlog import EventLog
 from core.sessions.events import EventRecord, SessionEvent
@@ -42,6 +43,7 @@ class EventWriter:
         self._pending: _Pending = []
         self._writing: _Pending = []
         self._warned = False
+        self._request = current_request()
 
     def add(self, event: LogEvent, accepted: Callable[[], None]) -> None:
         """Take an event; ``accepted`` is called after its commit, or after the loss was logged."""
@@ -93,7 +95,7 @@ class EventWriter:
         def failed(error: CoreError) -> None:
             if not self._warned:
                 self._warned = True
-                _log.error("events_not_stored", turn=place.turn, error=str(error))
+                _log.error("events_not_stored", turn=place.turn, request_id=self._request, error=str(error))
             done(None)
 
         size = sum(len(record.data) for record in records)

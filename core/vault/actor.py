@@ -1,14 +1,17 @@
 """The vault's actor: a thread of its own, since SQLite waits for the disk."""
 
+import re
 import sqlite3
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import structlog
 
 from actors.base import Actor
-from core.egress.messages import Refused
+from core.egress.messages import Refused, TokenRejected
+from core.metrics import EgressMetrics
 from core.oauth.grant import Grant
 from core.vault.cabinet import Credential
 from core.vault.errors import VaultRefusal
@@ -55,40 +58,65 @@ class KeepGrant:
     kept: Callable[[Kept], None]
 
 
+def _operation(question: type) -> str:
+    """``NewToken`` to ``new_token``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", question.__name__).lower()
+
+
+OPERATIONS = tuple(sorted(_operation(question) for question in (*get_args(Question), OpenOne, KeepGrant)))
+"""What the vault may be asked, as metrics name it."""
+
+
 class VaultActor(Actor):
     """Answers :class:`Ask`, :class:`OpenOne` and :class:`KeepGrant`. Told, never asked.
 
     Args:
         vault: open already, so that a wrong key is known before anything starts.
         ended: called on the actor's thread when its life ends, by a bug or because it was stopped.
+        metrics: told of every question.
     """
 
     use_daemon_thread = True  # a disk that hangs must not keep the process from its end
 
-    def __init__(self, vault: Vault, ended: Callable[[], None]) -> None:
+    def __init__(self, vault: Vault, ended: Callable[[], None], metrics: EgressMetrics) -> None:
         super().__init__("vault")
+        self._metrics = metrics
         self._vault = vault
         self._ended = ended
 
     def handle(self, message: Any) -> None:
         """Answer one question; a failing disk is a refusal, not the end."""
+        began_s = time.perf_counter()
         if isinstance(message, OpenOne):
-            message.opened(self._open(message))
+            opened = self._open(message)
+            self._tell(message, "refused" if isinstance(opened, str) else "ok", began_s)
+            message.opened(opened)
             return
         if isinstance(message, KeepGrant):
-            message.kept(self._keep(message))
+            kept = self._keep(message)
+            self._tell(message, "refused" if isinstance(kept, str) else "ok", began_s)
+            message.kept(kept)
             return
         if not isinstance(message, Ask):
             raise TypeError(f"not a message of the vault's: {type(message).__name__}")
+        outcome = ""
         try:
             answer = self._vault.answer(message.question)
         except sqlite3.Error as error:
             _log.error("vault_disk_failed", error=type(error).__name__, detail=str(error))
+            outcome = "failed"
             answer = Refused(
                 message.question.id,
                 _DISK,
             )
+        refused = isinstance(answer, Refused | TokenRejected)
+        self._tell(message.question, outcome or ("refused" if refused else "ok"), began_s)
         message.answered(answer)
+
+    def _tell(self, question: Any, outcome: str, began_s: float) -> None:
+        waiting = self.actor_inbox.qsize()  # type: ignore[attr-defined]
+        operation = _operation(type(question))
+        self._metrics.vault_answered(operation, outcome, time.perf_counter() - began_s, waiting)
 
     def _open(self, wanted: OpenOne) -> Opened:
         try:

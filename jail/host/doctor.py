@@ -23,11 +23,11 @@ from jail.host.diagnosis import Diagnosis
 from jail.host.enforcement import enforced_by
 from jail.host.launcher import HostUids, JailSpec, Starter
 from jail.host.layout import Layout, Owners
-from jail.host.messages import HostError
+from jail.host.messages import HostError, Start
 from jail.host.oneshot import follow
 from jail.host.process import subreaper
 from jail.host.profile import ENVIRONMENT, Limits, Profile, System, user_paths
-from jail.host.starters import Start, make_starter
+from jail.host.starters import make_starter
 from jail.host.syscalls import Machine
 
 _PROBE: Final = ("-I", "-S", "/certosa/lib/jail/peer/probe.py")

@@ -19,6 +19,7 @@ from jail.host.messages import (
     JailFailed,
     JailStarted,
     LimitMet,
+    Start,
     StartJail,
     ToCore,
 )
@@ -49,6 +50,7 @@ class JailPlan:
     max_alive: int
     max_starting: int
     command: tuple[str, ...] = ()
+    start: Start = "exec"
     limits_of: Callable[[str], Limits] | None = None
 
     def limits_for(self, user: str) -> Limits:
@@ -297,8 +299,9 @@ class Jails:
         if entry.timer is not None:
             entry.timer.cancel()
         life, jail = entry.request.life, entry.jail
-        self._send(JailStarted(life, jail.spawn_s, jail.init_pid), jail.edge.detach())
-        self._observe("jail_started", {"life": life, "spawn_s": round(jail.spawn_s, 6)})
+        self._send(JailStarted(life, jail.spawn_s, jail.init_pid, self._plan.start), jail.edge.detach())
+        spawned = {"life": life, "spawn_s": round(jail.spawn_s, 6)}
+        self._observe("jail_started", spawned | _asked_by(entry.request))
         self._start_waiting()
 
     def _on_end(self, entry: _Entry) -> None:
@@ -322,7 +325,8 @@ class Jails:
                 self._fail(entry.request, "it was killed before it started")
             else:
                 if entry.jail.why:
-                    self._observe("jail_build_failed", {"life": life, "message": entry.jail.why})
+                    failed = {"life": life, "message": entry.jail.why}
+                    self._observe("jail_build_failed", failed | _asked_by(entry.request))
                 self._diagnose(entry.request)
         self._start_waiting()
         if not self._entries:
@@ -358,4 +362,8 @@ class Jails:
 
     def _fail(self, request: StartJail, message: str) -> None:
         self._send(JailFailed(request.life, message), None)
-        self._observe("jail_failed", {"life": request.life, "message": message})
+        self._observe("jail_failed", {"life": request.life, "message": message} | _asked_by(request))
+
+
+def _asked_by(request: StartJail) -> dict[str, str]:
+    return {"request_id": request.request} if request.request else {}

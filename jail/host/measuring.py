@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
@@ -16,6 +17,8 @@ from jail.host.process import FIRST_FD, die_with_parent, fork_quietly
 _LIMIT_S: Final = 30.0
 _MAX_BYTES: Final = 64 << 10
 _NICE: Final = 10
+MEASURE_S: Final = 0.025
+"""CPU time within which the last one of a round is begun: what jails make slow costs little all the same."""
 _decode = msgspec.json.Decoder(JailUse).decode_lines
 
 
@@ -106,7 +109,10 @@ def _measure(jails: Sequence[ToMeasure], writing: int, parent: int) -> NoReturn:
         os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
         die_with_parent(parent)
         os.nice(_NICE)
-        for jail in jails:
+        until_s = time.process_time() + MEASURE_S
+        for number, jail in enumerate(jails):
+            if number and time.process_time() >= until_s:
+                break  # asked for again, they are the first
             used = measure(jail.pids)
             if used.processes:
                 os.write(writing, msgspec.json.encode(JailUse(jail.life, *used)) + b"\n")

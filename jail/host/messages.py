@@ -12,11 +12,22 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from jail.host.measure import ProcessUse
 from jail.wire.errors import CertosaError
 
 UserId = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
 Life = Annotated[int, Meta(ge=1)]
 """A jail's number, counted up by core; never used twice while core lives."""
+
+Start = Literal["fork", "exec"]
+"""How a jail's worker comes to be: forked from a warm interpreter, or executed by bwrap."""
+
+SPAWNER_EVENTS = (
+    "core_started", "egress_started", "core_ended", "egress_ended", "template_ended", "guard_replaced",
+    "jail_started", "jail_exited", "jail_failed", "jail_build_failed", "config_reloaded",
+    "reload_failed",
+)  # fmt: skip
+"""What the spawner counts."""
 
 _MAX_DATAGRAM_BYTES = 16_384
 _MAX_FDS = 1
@@ -31,11 +42,15 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True
 
 
 class StartJail(_Message, frozen=True):
-    """Start a jail for ``user`` as ``host_uid`` (0: the spawner is an ordinary user)."""
+    """Start a jail for ``user`` as ``host_uid`` (0: the spawner is an ordinary user).
+
+    ``request`` is the id of what it is for; the spawner's log names it.
+    """
 
     life: Life
     user: UserId
     host_uid: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    request: Annotated[str, Meta(pattern=r"^(req_[0-9a-f]{24})?\Z")] = ""
 
 
 class KillJail(_Message, frozen=True):
@@ -66,6 +81,7 @@ class JailStarted(_Message, frozen=True):
     life: Life
     spawn_s: float
     pid: int = 0  # the jail's first process as the host counts
+    start: Start = "exec"  # how it was started
 
 
 class JailFailed(_Message, frozen=True):
@@ -120,12 +136,27 @@ class JailUse(msgspec.Struct, frozen=True):
     memory_bytes: int
     processes: int
     cpu_s: float
+    private_bytes: int = 0  # of the memory, what no other process shares
 
 
 class JailsMeasured(_Message, frozen=True):
     """What MeasureJails asked for."""
 
     jails: tuple[JailUse, ...]
+
+
+class AskUse(_Message, frozen=True):
+    """What the spawner itself uses and has counted. Answer: UseTold."""
+
+    request: int
+
+
+class UseTold(_Message, frozen=True):
+    """``events``: how often what of SPAWNER_EVENTS happened since the server was started."""
+
+    request: int
+    use: ProcessUse
+    events: dict[str, int]
 
 
 class HomeMeasured(_Message, frozen=True):
@@ -151,13 +182,14 @@ class Reload(_Message, frozen=True):
     """Use what was handed over since the last one; all of it was checked."""
 
 
-FromCore = StartJail | KillJail | PrepareUser | RemoveUser | MeasureJails | CoreReady
+FromCore = StartJail | KillJail | PrepareUser | RemoveUser | MeasureJails | AskUse | CoreReady
 ToCore = (
     JailStarted
     | JailFailed
     | JailExited
     | UserReady
     | JailsMeasured
+    | UseTold
     | HomeMeasured
     | EgressLink
     | Shutdown

@@ -30,8 +30,11 @@ from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop, Timer
+from jail.host.measure import own_use
 from jail.host.measuring import Measuring
 from jail.host.messages import (
+    SPAWNER_EVENTS,
+    AskUse,
     CoreReady,
     EgressLink,
     FromCore,
@@ -45,9 +48,11 @@ from jail.host.messages import (
     Reload,
     RemoveUser,
     Shutdown,
+    Start,
     StartJail,
     ToCore,
     UserReady,
+    UseTold,
     send_message,
 )
 from jail.host.process import become_subreaper
@@ -55,7 +60,7 @@ from jail.host.profile import Limits, System
 from jail.host.reloading import Fresh, Reloading
 from jail.host.removals import Removals
 from jail.host.services import ServiceProcess, ServiceSpec
-from jail.host.starters import Start, make_starter
+from jail.host.starters import make_starter
 from jail.host.syscalls import Machine
 
 _MARGIN_S: Final = 5.0  # for core, past the grace period, to close its files
@@ -144,7 +149,8 @@ class Spawner:
         observe: Observe,
         reload: Callable[[], Fresh] | None = None,
     ) -> None:
-        self._config, self._layout, self._observe = config, layout, observe
+        self._config, self._layout, self._log = config, layout, observe
+        self._counted = dict.fromkeys(SPAWNER_EVENTS, 0)
         self._cgroups = begin_cgroups(config.cgroups, layout.run_dir)  # first: all else is born in them
         self._guard = Guard(self._cgroups)  # early: it has the least to inherit
         self._loop = Loop()
@@ -153,7 +159,7 @@ class Spawner:
         self._starter = make_starter(config, layout.run_dir, HostUids(config.user_uids))
         self._plan = JailPlan(
             config.data_dir, config.system, config.lib, config.etc, config.limits,
-            config.max_alive, config.max_starting, config.command, config.limits_of,
+            config.max_alive, config.max_starting, config.command, config.start, config.limits_of,
         )  # fmt: skip
         self._homes = Homes(self._loop, config.data_dir, self._on_home)
         self._removals = Removals(self._loop, config.data_dir, layout, self._send)
@@ -161,7 +167,7 @@ class Spawner:
         self._control: Control | None = None
         self._jails = self._new_jails()
         self._egress_control: socket.socket | None = None
-        self._reloading = Reloading(self._loop, reload, self._use, observe) if reload else None
+        self._reloading = Reloading(self._loop, reload, self._use, self._observe) if reload else None
         self._on_terminal = os.isatty(2)
         self._dump = Dump(layout.run_dir / "dump-spawner.txt")
         self._restart: Timer | None = None
@@ -202,6 +208,13 @@ class Spawner:
         end_children()
         self._cgroups.close()
         self._loop.close()
+
+    def _observe(self, event: str, values: Mapping[str, Any]) -> None:
+        """Log it, and count what is counted: of services by which it was."""
+        counted = event.replace("service", str(values.get("service", "service")))
+        if counted in self._counted:
+            self._counted[counted] += 1
+        self._log(event, values)
 
     # ---- core and egress ----------------------------------------------------------------------
 
@@ -325,6 +338,8 @@ class Spawner:
                 for user, limits in self._jails.homes(message.lives):
                     self._homes.look(user, limits)
                 self._measuring.begin(self._jails.to_measure(message.lives))
+            case AskUse():
+                self._send(UseTold(message.request, own_use(), dict(self._counted)))
             case PrepareUser():
                 self._send(UserReady(message.request, self._prepare(message)))
             case RemoveUser():

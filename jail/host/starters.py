@@ -3,15 +3,13 @@
 import os
 import stat
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from jail.host.forking import ForkStarter
 from jail.host.launcher import ExecStarter, HostUids, Starter
-from jail.host.messages import HostError
+from jail.host.messages import HostError, Start
 from jail.host.profile import System
 from jail.host.syscalls import Machine
-
-Start = Literal["fork", "exec"]
 
 
 class JailHouse(Protocol):

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jail.peer.processes import kill_tree, now_s
@@ -52,6 +52,7 @@ class Children:
         cwd: str,
         timeout_s: float,
         on_output: Callable[[bytes], bool],
+        extra_env: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Run a program in a session of its own until it and its output end.
 
@@ -59,7 +60,7 @@ class Children:
         that was too much: then the program is ended. What it leaves in its session is killed.
         Cancelling kills the whole tree. Raises OSError where it can't be started.
         """
-        child = self._start(argv, cwd)
+        child = self._start(argv, cwd, extra_env)
         reader = _Reader(self._loop, child.output_fd, on_output)
         timed_out = False
         try:
@@ -84,7 +85,7 @@ class Children:
         for pid in list(self._exits):
             kill_tree(pid, orphans_since_s=0.0)
 
-    def _start(self, argv: list[str], cwd: str) -> _Child:
+    def _start(self, argv: list[str], cwd: str, extra_env: Mapping[str, str] | None) -> _Child:
         started_s = now_s()
         read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
         try:
@@ -92,6 +93,7 @@ class Children:
             process = subprocess.Popen(
                 argv,
                 cwd=cwd,
+                env={**os.environ, **extra_env} if extra_env else None,
                 stdin=subprocess.DEVNULL,
                 stdout=write_fd,
                 stderr=write_fd,

@@ -47,6 +47,7 @@ class Kind(IntEnum):
 
 
 _KINDS = tuple(Kind)  # by number, which is a fifth of what the enumeration's own lookup costs
+_KIND_NAMES = tuple(kind.name.lower() for kind in _KINDS)
 _PLAIN = frozenset({str, int, bool, bytes, type(None)})
 
 
@@ -56,6 +57,14 @@ class Frame(NamedTuple):
     kind: Kind
     id: int
     body: Any
+
+
+def kind_name(frame: bytes) -> str:
+    """What an encoded frame is, without looking into it; "other" for what is none of ours."""
+    # an array of four, the version, and a kind, each a byte
+    if len(frame) > 2 and frame[0] == 0x94 and frame[2] < len(_KINDS):
+        return _KIND_NAMES[frame[2]]
+    return "other"
 
 
 def encode_frame(kind: Kind, request_id: int, body: Any) -> bytes:

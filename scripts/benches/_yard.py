@@ -20,11 +20,11 @@ from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop
-from jail.host.messages import JailExited, JailFailed, JailStarted, StartJail, ToCore
+from jail.host.messages import JailExited, JailFailed, JailStarted, Start, StartJail, ToCore
 from jail.host.process import Identity, Program, become_subreaper, start
 from jail.host.profile import user_paths
 from jail.host.staging import stage
-from jail.host.starters import Start, make_starter
+from jail.host.starters import make_starter
 
 SOURCE = Path(__file__).resolve().parents[2]
 _LIMIT_S = 60.0

@@ -67,7 +67,7 @@ class _OneJail:
     def __init__(self, edge: socket.socket) -> None:
         self._edge = edge
 
-    def launch(self, life: int, user: str, owner: Ref) -> None:  # noqa: ARG002 - the protocol's
+    def launch(self, life: int, user: str, owner: Ref, request: str) -> None:  # noqa: ARG002 - the protocol's
         self._owner = owner
         tell(owner, JailStarted(life, self._edge))
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 
-from jail.host.starters import Start
+from jail.host.messages import Start
 from jail.wire.connection import Connection, PeerReady
 from jail.wire.frames import MAX_FRAME_BYTES
 from jail.wire.zmtp import Zmtp

@@ -16,6 +16,7 @@ from core.egress.messages import AddUser, Ok
 from core.egress.oauth_messages import BeginConnect, ConnectBegun, FinishConnect
 from core.egress.secret import Secret
 from core.egress.vault_access import VaultAccess
+from core.metrics import EgressMetrics
 from core.oauth.client import OAuthClient
 from core.oauth.connecting import Connecting
 from core.oauth.renewing import Renewing
@@ -43,7 +44,9 @@ class World:
             terms = CredentialTerms()
             kept = self.vault.answer(SetCredential(1, "", "oauth:acme", terms, SECRET))
             assert type(kept).__name__ == "CredentialKept"
-        self.actor: pykka.ActorRef[VaultActor] = VaultActor.start(self.vault, lambda: None)
+        self.actor: pykka.ActorRef[VaultActor] = VaultActor.start(
+            self.vault, lambda: None, EgressMetrics([], [])
+        )
         self.access = VaultAccess(self.actor)
         self.sections = {"acme": msgspec.convert(server.section(**section), OAuthSection)}
         self.client = OAuthClient(self._secret, answer_s=5.0, wall_s=lambda: self.now_s)

@@ -16,6 +16,7 @@ from core.egress.outside import Outside, SentValues
 from core.egress.policy import Policy
 from core.egress.secret import Secret
 from core.ledger.metering import Amount, Claim, Grant, LimitReached
+from core.metrics import EgressMetrics
 from core.vault.cabinet import Credential
 from core.vault.terms import CredentialTerms
 from jail.wire.schema import Failure, Header, HttpData, HttpHead
@@ -210,6 +211,7 @@ class Outsider:
         self.names, self.book, self.notes = names or Names(), Book(left), Notes()
         self.own = list(own)
         self.credentials = {one.name: one for one in credentials}
+        self.metrics = EgressMetrics(["builtin"], [])
         self._queues: dict[int, asyncio.Queue[Any]] = {}
         self._last = 0
         self.fetches = Fetches(
@@ -218,6 +220,7 @@ class Outsider:
                 self.notes, lambda *_: None, SentValues(), tls,
             ),
             self._send,
+            self.metrics.fetches,
         )  # fmt: skip
 
     def start(

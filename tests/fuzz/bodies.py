@@ -16,6 +16,7 @@ _SHAPED = {
     "^turn_": TURNS,
     "^[a-z][a-z0-9_]": ("something_happened", "x"),
     "^[0-9a-f-]{0,": ("", "0-1f-a"),
+    "^(req_": ("", "req_" + "1" * 24),
     "^[0-9a-f]{16}": ("1" * 16, "2" * 16),
 }
 _JUNK: tuple[Any, ...] = (

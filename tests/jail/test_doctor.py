@@ -7,7 +7,7 @@ import pytest
 
 from jail.host import bpf, doctor, launcher
 from jail.host.doctor import DoctorConfig, run_doctor
-from jail.host.starters import Start
+from jail.host.messages import Start
 from tests.fakes.jails import USER_UIDS, House, is_root
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from jail.host.doctor import DoctorConfig, run_doctor
+from jail.host.messages import Start
 from jail.host.profile import Limits
 from jail.host.seccomp import filter_program
-from jail.host.starters import Start
 from tests.fakes.jail_portrait import INSIDE, Portrait, filters, outside, read_all
 from tests.fakes.jails import USER_UIDS, House, ShellJail, is_root
 

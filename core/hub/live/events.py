@@ -37,6 +37,7 @@ class AcceptedEvent(Event, frozen=True, tag="accepted"):
     seq: Annotated[int, Meta(ge=0, description="the message that it answers, among the session's")]
     text: Annotated[str, Meta(description="that message's text, or how it begins")]
     cut: Annotated[bool, Meta(description="whether `text` is only the beginning")]
+    request: Annotated[str, Meta(description="the id of what asked for it, as the server's log has it")] = ""
 
 
 class DeltaEvent(Event, frozen=True, tag="delta"):
@@ -167,7 +168,7 @@ def shown(session: str, event: SessionEvent) -> AnyEvent:
         case Notice():
             return NoticeEvent(*head, item.text)
         case Accepted():
-            return AcceptedEvent(*head, item.agent, item.seq, item.text, item.cut)
+            return AcceptedEvent(*head, item.agent, item.seq, item.text, item.cut, item.request)
         case Resumed(after):
             return ResumedEvent(*head, after)
         case Used(usage):

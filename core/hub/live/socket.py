@@ -12,6 +12,7 @@ import msgspec
 import structlog
 from aiohttp import WSMsgType, web
 
+from core.acting import acting, fresh_request
 from core.errors import CoreError, SealError
 from core.hub.approvals import answer as answer_approval
 from core.hub.errors import HubError, invalid
@@ -191,7 +192,8 @@ class Socket:
         while True:
             request = await self._queue.get()
             try:
-                await self._carry_out(request)
+                with acting(fresh_request()):
+                    await self._carry_out(request)
             except HubError as error:
                 await self._answer(_refused(request.ref, error))
             except CoreError as error:

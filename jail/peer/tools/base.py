@@ -53,6 +53,7 @@ class Surroundings:
         timeout_s: how long one call may take.
         outside: the way out; None where there is none.
         result_bytes: past this a result is stored as a file; a tool that can, answers with less.
+        request: the id of what the turn was asked for by; programs have it as CERTOSA_REQUEST_ID.
     """
 
     home: str
@@ -61,6 +62,7 @@ class Surroundings:
     timeout_s: float = 120.0
     result_bytes: int = 32_768
     outside: Outside | None = None
+    request: str = ""
 
     def for_step(self, progress: Callable[[str], None], limits: Limits) -> "Surroundings":
         """The same with one step's output and the turn's limits."""

@@ -53,7 +53,8 @@ async def _run_python(arguments: PythonArguments, around: Surroundings) -> ToolR
 async def _run(argv: list[str], wanted_s: int, around: Surroundings) -> ToolResult:
     timeout_s = min(around.timeout_s, wanted_s) if wanted_s else around.timeout_s
     capture = Capture(around.progress, asyncio.get_running_loop().time)
-    outcome = await around.children.run(argv, around.home, timeout_s, capture.take)
+    named = {"CERTOSA_REQUEST_ID": around.request} if around.request else None
+    outcome = await around.children.run(argv, around.home, timeout_s, capture.take, named)
     capture.say_rest()
     text = capture.text()
     if text and not text.endswith("\n"):

@@ -71,7 +71,7 @@ class FakeJails:
     owner: Ref | None = None
     uses: "queue.Queue[tuple[int, bool]]" = field(default_factory=queue.Queue)
 
-    def launch(self, life: int, user: str, owner: Ref) -> None:
+    def launch(self, life: int, user: str, owner: Ref, request: str) -> None:
         mine, far = socket.socketpair()
         self.owner = owner
         self.workers.put(Worker(far))

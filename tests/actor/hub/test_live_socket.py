@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,10 @@ async def test_a_turn_is_started_and_its_events_come_in_order_with_their_place(h
     assert ids(events) == [1, 2, 3, 4, 5, 6]
     assert {(event["session"], event["turn"]) for event in events} == {("s", turn)}
     assert all(event["time"] > 1_700_000_000 for event in events)
-    assert events[0] | {"time": 0} == {
+    assert re.fullmatch(r"req_[0-9a-f]{24}", events[0]["request"])
+    assert events[0] | {"time": 0, "request": ""} == {
         "type": "accepted", "session": "s", "turn": turn, "id": 1, "time": 0,
-        "agent": "assistant", "seq": 1, "text": "hello", "cut": False,
+        "agent": "assistant", "seq": 1, "text": "hello", "cut": False, "request": "",
     }  # fmt: skip
     assert told(events) == "Hello alice"
     assert (events[4]["input_tokens"], events[4]["output_tokens"]) == (3, 2)

@@ -42,7 +42,7 @@ class FakeBuilder:
         self.killed: queue.Queue[int] = queue.Queue()
         self.measured: queue.Queue[tuple[int, ...]] = queue.Queue()
 
-    def launch(self, life: int, user: str, owner: Ref) -> None:
+    def launch(self, life: int, user: str, owner: Ref, request: str) -> None:
         assert owner.is_alive()
         self.launched.put((life, user))
 
@@ -72,7 +72,7 @@ class House:
         return self._told.get(timeout=_LIMIT_S)
 
     def want(self, life: int, user: str) -> None:
-        self.pool.launch(life, user, self.owner)
+        self.pool.launch(life, user, self.owner, "")
 
     def warm(self, life: int, user: str) -> None:
         self.want(life, user)

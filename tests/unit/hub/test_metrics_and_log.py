@@ -6,22 +6,34 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
+import msgspec
 import pytest
 import structlog
 from prometheus_client import generate_latest
 
+from core.exposition import render
+from core.families import Family, families_of
 from core.log import configure_logging
-from core.metrics import Metrics
+from core.metrics import EgressMetrics, Metrics
+from core.pool.jails import PoolNow
+from jail.host.measure import own_use
 from jail.wire.schema import Failure, TurnEnd
 
 
 def test_every_metric_has_our_prefix_a_unit_and_its_series_from_the_start() -> None:
-    text = generate_latest(Metrics().registry).decode()
+    text = (
+        generate_latest(Metrics().registry) + generate_latest(EgressMetrics(["builtin"], ["ping"]).registry)
+    ).decode()
     names = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
     for name, kind in names:
         assert name.startswith("certosa_")
         if kind == "counter":
-            assert name.endswith("_total")
+            assert name.endswith(("_total", "_created"))
+        if kind == "histogram":
+            assert name.endswith(("_seconds", "_bytes", "_messages"))
+    assert 'certosa_provider_requests_total{outcome="upstream",provider="builtin"} 0.0' in text
+    assert 'certosa_vault_operations_total{operation="ping",outcome="refused"} 0.0' in text
+    assert 'certosa_edge_frames_total{direction="in",kind="item"} 0.0' in text
     assert 'certosa_edge_faults_total{reason="oversize"} 0.0' in text
     assert 'certosa_turns_ended_total{outcome="cancelled"} 0.0' in text
 
@@ -36,12 +48,68 @@ def test_a_label_outside_its_set_counts_as_other_and_makes_no_series() -> None:
     metrics.handled("alice", 0.1, 3)
     metrics.http_answered("/v1/alice", 799)
     metrics.turn_refused("alice")
+    metrics.frame("in", "alice", 7)
+    metrics.ask_timed_out("alice")
     text = generate_latest(metrics.registry).decode()
     assert len(text.splitlines()) == before
+    assert 'certosa_edge_bytes_total{direction="in",kind="other"} 7.0' in text
     assert "alice" not in text
     assert 'certosa_jails_ended_total{reason="other"} 1.0' in text
     assert 'certosa_jails_ended_total{reason="fault"} 1.0' in text
     assert 'certosa_http_requests_total{route="other",status="5xx"} 1.0' in text
+
+
+def test_what_egress_counts_has_closed_labels_too() -> None:
+    metrics = EgressMetrics(["builtin"], ["ping"])
+    before = len(generate_latest(metrics.registry).splitlines())
+    metrics.request_began("builtin")
+    metrics.request_ended("builtin", "alice", 0.1, "")
+    metrics.vault_answered("alice", "ok", 0.1, 0)
+    metrics.audited("alice")
+    text = generate_latest(metrics.registry).decode()
+    assert len(text.splitlines()) == before
+    assert "alice" not in text
+    assert 'certosa_provider_requests_total{outcome="other",provider="builtin"} 1.0' in text
+
+
+def test_memory_of_jails_is_a_distribution_beside_budget_and_capacity() -> None:
+    metrics = Metrics()
+    metrics.pool.show(
+        PoolNow(
+            jails_bytes=(3 << 20, 3 << 20, (4 << 20) + 1, 2 << 30), budget_bytes=1 << 30, capacity_jails=99
+        )
+    )
+    value = metrics.registry.get_sample_value
+    buckets = [
+        value("certosa_pool_jail_memory_bytes_bucket", {"le": le})
+        for le in (str(float(2 << 20)), str(float(3 << 20)), str(float(6 << 20)), "+Inf")
+    ]
+    assert buckets == [0, 2, 3, 4]
+    assert value("certosa_pool_jail_memory_bytes_gcount") == 4
+    assert value("certosa_pool_memory_budget_bytes") == 1 << 30
+    assert value("certosa_pool_capacity_jails") == 99
+
+
+def test_metrics_of_several_processes_are_one_answer_with_exemplars_where_they_are_taken() -> None:
+    core, egress = Metrics(), EgressMetrics(["builtin"], [])
+    core.turn_started()
+    core.turn_ended(TurnEnd("stop"), 0.3, "req_1")
+    for metrics, loop in ((core, "hub"), (egress, "egress")):
+        metrics.processes.show(loop, own_use())
+    found = [*families_of(core.registry), *families_of(egress.registry)]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=list[Family]) == found
+    body, kind = render(found, "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3")
+    text = body.decode()
+    assert kind.startswith("application/openmetrics-text")
+    assert text.endswith("# EOF\n")
+    assert text.count("# TYPE certosa_process_cpu_seconds counter") == 1
+    assert 'certosa_process_threads{process="egress"}' in text
+    assert 'certosa_process_threads{process="hub"}' in text
+    assert re.search(r'certosa_turn_seconds_bucket\{le="0.5"\} 1.0 # \{request_id="req_1"\} 0.3 ', text)
+    assert "_created" not in text
+    plain, kind = render(found, "text/plain;version=0.0.4")
+    assert kind.startswith("text/plain")
+    assert b"req_1" not in plain
 
 
 def test_turns_are_counted_in_and_out() -> None:

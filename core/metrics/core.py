@@ -1,31 +1,30 @@
-"""Every metric of Certosa's, declared here and nowhere else.
+"""Core's metrics: turns, the API, actors, the edge, jails, the disk."""
 
-Names are ``certosa_<noun>_<unit>`` in base units, counters end in ``_total``. A label's values come
-from a closed set and are created at the start, so a rate is right from the first event on; what is
-not in the set counts as ``other``. A user's id is never a label. Everything here is thread-safe.
-"""
-
-from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.asking import Resolution
 from core.ledger.metering import Dimension, Level
-from core.pool.jails import State, Why, WhyNot
-from jail.host.messages import LimitMet
+from core.metrics.base import SECONDS, Labelled, exemplar
+from core.metrics.pool import PoolMetrics
+from core.metrics.processes import LagMetrics, Loop, ProcessMetrics, SpawnerMetrics, StoreMetrics
+from jail.host.messages import LimitMet, Start
 from jail.wire.errors import FaultReason
+from jail.wire.frames import Kind
 from jail.wire.schema import ErrorCode, Failure, TurnEnd
 
 _FINISHES = ("stop", "length", "rounds", "repeats", "failing", "wall", "content_filter")
 _STATUSES = ("2xx", "3xx", "4xx", "5xx")
 _JAIL_ENDS = ("drained", "ended", "fault", "limit", "cancel", "stop", "start", "other")
 _ACTORS = ("user", "users", "supervisor", "spawner", "egress", "pool", "sessions", "hub", "other")
-
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TURN_SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3_600)
 _HANDLE_SECONDS = (0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.25, 1)
 _DEPTHS = (0, 1, 2, 5, 10, 25, 50, 100, 250, 1_000)
+_SPAWN_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2.5, 10)
+_ASKED = ("egress", "spawner", "pool", "store", "other")
+_PROCESSES = ("core", "egress", "spawner")
+_DIRECTIONS = ("in", "out")
 
 
 class Metrics:
@@ -34,11 +33,11 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = r = CollectorRegistry()
         self._turns_started = Counter("certosa_turns_started_total", "Turns started.", registry=r)
-        self._turns_ended = _Labelled(
+        self._turns_ended = Labelled(
             r, "certosa_turns_ended_total", "Turns ended, by how.", "outcome",
             (*_FINISHES, *get_args(ErrorCode), "other"),
         )  # fmt: skip
-        self._turns_refused = _Labelled(
+        self._turns_refused = Labelled(
             r, "certosa_turns_refused_total", "Turns not started, by why.", "reason",
             ("server_turns", "user_turns", "loop_lag", "stopping", "disk_full", "disk_quota",
              "session_busy", "other"),
@@ -50,7 +49,7 @@ class Metrics:
         )  # fmt: skip
         self._first_token_s = Histogram(
             "certosa_first_token_seconds", "From the request to the answer's first piece.",
-            buckets=_SECONDS, registry=r,
+            buckets=SECONDS, registry=r,
         )  # fmt: skip
         self._http = Counter(
             "certosa_http_requests_total", "HTTP requests answered.", ("route", "status"), registry=r
@@ -84,32 +83,32 @@ class Metrics:
         self.pool = PoolMetrics(r)
         self._jail_start_s = Histogram(
             "certosa_jail_start_seconds", "From asking for a jail to its worker's first frame.",
-            buckets=_SECONDS, registry=r,
+            buckets=SECONDS, registry=r,
         )  # fmt: skip
-        self._jails_ended = _Labelled(
+        self._jails_ended = Labelled(
             r, "certosa_jails_ended_total", "Jails ended, by why.", "reason", _JAIL_ENDS
         )
-        self._limits_ended = _Labelled(
+        self._limits_ended = Labelled(
             r, "certosa_jail_limits_total", "Jails ended by a limit, by which.", "limit",
             (*filter(None, get_args(LimitMet)), "other"),
         )  # fmt: skip
-        self._edge_faults = _Labelled(
+        self._edge_faults = Labelled(
             r, "certosa_edge_faults_total", "Jails that broke the protocol, by how.", "reason",
             (*get_args(FaultReason), "other"),
         )  # fmt: skip
-        self._limits_met = _Labelled(
+        self._limits_met = Labelled(
             r, "certosa_usage_soft_limits_total", "Soft limits reached, by of what.", "dimension",
             (*get_args(Dimension), "other"),
         )  # fmt: skip
-        self._usage_refused = _Labelled(
+        self._usage_refused = Labelled(
             r, "certosa_usage_refused_total", "Refused at a hard limit, by of what.", "dimension",
             (*get_args(Dimension), "other"),
         )  # fmt: skip
-        self._approvals = _Labelled(
+        self._approvals = Labelled(
             r, "certosa_approvals_total", "Questions to users that were decided, by how.", "outcome",
             (*get_args(Resolution), "other"),
         )  # fmt: skip
-        self._restarts = _Labelled(
+        self._restarts = Labelled(
             r, "certosa_restarts_total", "Children that a supervisor restarted.", "actor", ("other",)
         )
         self._handle_s = Histogram(
@@ -124,9 +123,43 @@ class Metrics:
         self._handled = {
             actor: (self._handle_s.labels(actor), self._mailbox.labels(actor)) for actor in _ACTORS
         }
-        self._loop_lag_s = Gauge(
-            "certosa_loop_lag_seconds", "How late the hub's event loop runs.", registry=r
+        self._lag = LagMetrics(r, ("hub", "edge"))
+        self._ask_timeouts = Labelled(
+            r, "certosa_ask_timeouts_total", "Questions that were not answered in time, by whom.", "asked",
+            _ASKED,
+        )  # fmt: skip
+        self._frames = Counter(
+            "certosa_edge_frames_total", "Frames to and from jails.", ("direction", "kind"), registry=r
         )
+        self._frame_bytes = Counter(
+            "certosa_edge_bytes_total", "Bytes of those frames.", ("direction", "kind"), registry=r
+        )
+        kinds = (*(kind.name.lower() for kind in Kind), "other")
+        self._framed = {
+            (way, kind): (self._frames.labels(way, kind), self._frame_bytes.labels(way, kind))
+            for way in _DIRECTIONS
+            for kind in kinds
+        }
+        self._jail_spawn_s = Histogram(
+            "certosa_jail_spawn_seconds", "A jail's building by the spawner, by how it is started.",
+            ("start",), buckets=_SPAWN_SECONDS, registry=r,
+        )  # fmt: skip
+        self._spawned = {start: self._jail_spawn_s.labels(start) for start in get_args(Start)}
+        self._turns_limit = Gauge("certosa_turns_limit", "Turns that may run at once.", registry=r)
+        self._disk_free = Gauge(
+            "certosa_disk_free_bytes", "Free on the data directory's file system.", registry=r
+        )
+        self._disk_needed = Gauge(
+            "certosa_disk_needed_bytes", "Free bytes below which no new turn begins.", registry=r
+        )
+        self._up = Gauge(
+            "certosa_process_up", "Whether a trusted process answered this scrape.", ("process",), registry=r
+        )
+        for process in _PROCESSES:
+            self._up.labels(process)
+        self.stores = StoreMetrics(r, ("sessions",))
+        self.processes = ProcessMetrics(r)
+        self.spawner = SpawnerMetrics(r)
 
     # -- the hub ----------------------------------------------------------------------------------
 
@@ -135,19 +168,19 @@ class Metrics:
         self._turns_started.inc()
         self._turns_running.inc()
 
-    def turn_ended(self, outcome: TurnEnd | Failure, turn_s: float) -> None:
+    def turn_ended(self, outcome: TurnEnd | Failure, turn_s: float, request: str = "") -> None:
         """A started turn ended, that long after its request."""
         self._turns_running.dec()
         self._turns_ended.inc(outcome.code if isinstance(outcome, Failure) else outcome.finish)
-        self._turn_s.observe(turn_s)
+        self._turn_s.observe(turn_s, exemplar(request))
 
     def turn_refused(self, reason: str) -> None:
         """A turn was not started: server_turns, user_turns, loop_lag, stopping, session_busy."""
         self._turns_refused.inc(reason)
 
-    def first_token(self, seconds: float) -> None:
+    def first_token(self, seconds: float, request: str = "") -> None:
         """A client was given the first piece of its answer, that long after its request."""
-        self._first_token_s.observe(seconds)
+        self._first_token_s.observe(seconds, exemplar(request))
 
     def http_answered(self, route: str, status: int) -> None:
         """A request was answered; ``route`` is a route's name, never a path."""
@@ -166,9 +199,26 @@ class Metrics:
         """So many events were handed to one connection."""
         self._events_sent.inc(count)
 
-    def loop_lag(self, seconds: float) -> None:
-        """The hub's loop ran that late."""
-        self._loop_lag_s.set(seconds)
+    def lagged(self, loop: Loop, seconds: float) -> None:
+        """The hub's event loop or the edge ran that late."""
+        self._lag.lagged(loop, seconds)
+
+    def ask_timed_out(self, asked: str) -> None:
+        """Egress, the spawner, the pool or the store did not answer in time."""
+        self._ask_timeouts.inc(asked)
+
+    def turns_limited(self, most: int) -> None:
+        """So many turns may run at once."""
+        self._turns_limit.set(most)
+
+    def disk(self, free_bytes: int, needed_bytes: int) -> None:
+        """What the disk has, and has to have."""
+        self._disk_free.set(free_bytes)
+        self._disk_needed.set(needed_bytes)
+
+    def process_up(self, process: str, up: bool) -> None:
+        """Whether a process of ours answered."""
+        self._up.labels(process).set(up)
 
     def approval_resolved(self, outcome: Resolution) -> None:
         """A question to a user was decided."""
@@ -185,6 +235,16 @@ class Metrics:
         handle_s, waiting = self._handled.get(actor) or self._handled["other"]
         handle_s.observe(seconds)
         waiting.observe(mailbox)
+
+    def frame(self, direction: Literal["in", "out"], kind: str, size: int) -> None:
+        """A frame of so many bytes came from a jail or went to it."""
+        frames, size_bytes = self._framed.get((direction, kind)) or self._framed[direction, "other"]
+        frames.inc()
+        size_bytes.inc(size)
+
+    def jail_spawned(self, spawn_s: float, start: Start) -> None:
+        """The spawner built a jail in that time."""
+        self._spawned[start].observe(spawn_s)
 
     def jail_started(self, start_s: float) -> None:
         """A jail's worker said HELLO that long after it was asked for."""
@@ -206,58 +266,3 @@ class Metrics:
     def restarted(self, actor: str) -> None:
         """A supervisor restarted a child of this kind."""
         self._restarts.inc(actor)
-
-
-class PoolMetrics:
-    """The pool's part; its methods are called by the pool's actor."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        jails = Gauge("certosa_pool_jails", "Jails, by state.", ("state",), registry=registry)
-        self._jails = {state: jails.labels(state) for state in get_args(State)}
-        self._memory = Gauge(
-            "certosa_pool_memory_bytes", "Proportional memory of all jails.",
-            registry=registry,
-        )  # fmt: skip
-        self._evictions = _Labelled(
-            registry, "certosa_pool_evictions_total", "Jails given up, by why.", "reason",
-            (*get_args(Why), "other"),
-        )  # fmt: skip
-        self._refused = _Labelled(
-            registry, "certosa_pool_refused_total", "Jails that were wanted and not started, by why.",
-            "reason", (*get_args(WhyNot), "other"),
-        )  # fmt: skip
-        self._wait_s = Histogram(
-            "certosa_pool_wait_seconds", "What a jail waited for room before its start.",
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-
-    def now(self, counts: Mapping[State, int], memory_bytes: int) -> None:
-        """The jails by state, and what they hold together."""
-        for state, count in counts.items():
-            self._jails[state].set(count)
-        self._memory.set(memory_bytes)
-
-    def evicted(self, why: Why) -> None:
-        """An idle jail was given up."""
-        self._evictions.inc(why)
-
-    def refused(self, why: WhyNot) -> None:
-        """A jail was wanted and not started."""
-        self._refused.inc(why)
-
-    def waited(self, seconds: float) -> None:
-        """A jail is started, that long after it was wanted."""
-        self._wait_s.observe(seconds)
-
-
-class _Labelled:
-    """A counter with one label of a closed set, ``other`` among it."""
-
-    def __init__(
-        self, registry: CollectorRegistry, name: str, text: str, label: str, values: Sequence[str]
-    ) -> None:
-        counter = Counter(name, text, (label,), registry=registry)
-        self._children = {value: counter.labels(value) for value in values}
-
-    def inc(self, value: str) -> None:
-        self._children.get(value, self._children["other"]).inc()
