@@ -194,6 +194,7 @@ class EgressLink:
             body.messages,
             body.tools,
             request.turn.sampling,
+            fallbacks=agent.fallbacks,
             turn=request.turn.turn,
             request=request.turn.request,
             traceparent=request.turn.traceparent,

@@ -98,7 +98,14 @@ class Egress:
         self._trials: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._removals: set[asyncio.Task[None]] = set()
-        self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
+        self._streams = Streams(
+            self._registry.chat,
+            self.link.send,
+            striker,
+            _limits(config),
+            self._registry.single,
+            self._metrics.fell_back,
+        )
         self._sent, self._resolver = SentValues(), Resolver()
         self._own_rules = OwnRules(self._vault)
         self._fetches = Fetches(self._outside(config), self.link.send, self._metrics.fetches)
@@ -153,18 +160,22 @@ class Egress:
             self._striker = Striker([*keys.values(), *old])
             before, self._registry = self._registry, self._make_providers(config, keys, self._striker)
             self._keys, self._keyed = said, frozenset(keys)
-            left = self._streams.use(self._registry.chat, self._striker, _limits(config))
+            left = self._use_providers(config)
             closing = self._loop.create_task(_close_when_unused(before, {*left, *self._trials}))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
             _log.info("providers_replaced", providers=sorted(self._registry.chat), chats_left=len(left))
         else:
-            self._streams.use(self._registry.chat, self._striker, _limits(config))
+            self._use_providers(config)
         self._config = config
         self._accounts.use(config)
         self._fetches.use(self._outside(config))
         self._oauth.use(config)
         _log.info("config_used")
+
+    def _use_providers(self, config: Config) -> set["asyncio.Task[None]"]:
+        registry = self._registry
+        return self._streams.use(registry.chat, self._striker, _limits(config), registry.single)
 
     def _outside(self, config: Config) -> Outside:
         accounts = self._accounts

@@ -10,6 +10,7 @@ import structlog
 from msgspec.structs import replace as changed
 
 from actors.service import TurnSpec
+from actors.user_messages import CANCELLED
 from core.acting import TRACE, Trace, acting, current_request, current_traceparent
 from core.errors import CoreError, SealError
 from core.hub.admission import Admission
@@ -31,6 +32,7 @@ from core.vault.handle import UserHandle
 from jail.wire.schema import Agent, Failure, Message, Sampling, TurnEnd
 
 SESSION_HEADER = "X-Certosa-Session"
+GONE = "the user was disabled or deleted"
 
 _log = structlog.get_logger()
 
@@ -42,7 +44,7 @@ class Turns(Protocol):
         """Run a turn; it ends by ``spec.sink.finish``, whatever happens."""
         ...
 
-    def cancel(self, user: str, turn: str) -> None:
+    def cancel(self, user: str, turn: str, why: str = CANCELLED) -> None:
         """End a turn early; harmless when it has ended."""
         ...
 
@@ -72,8 +74,8 @@ class Starter:
         self._admission = admission
         self._metrics = metrics
         self._running: dict[tuple[str, str], RunningTurn] = {}
-        self._cancelled: set[tuple[str, str]] = set()
-        """Of the running ones: one that is just being started anew is no actor's to cancel."""
+        self._cancelled: dict[tuple[str, str], str] = {}
+        """Why, of the running ones: one that is just being started anew is no actor's to cancel."""
 
     async def start(
         self,
@@ -125,7 +127,7 @@ class Starter:
             leave()
             raise
         if not handle.standing.is_good():
-            opened.log.finish(Failure("cancelled", "the user was disabled or deleted"))
+            opened.log.finish(Failure("cancelled", GONE))
             raise invalid_token()
         # nothing waits between that look and this entry, by which cancel_all finds the turn
         begun.append(TurnSpec(
@@ -176,8 +178,8 @@ class Starter:
     def _restart(self, spec: TurnSpec, first_step: int, wall_s: int) -> None:
         """Start a turn anew that lost its jail; any thread."""
         self._start(_again(spec, first_step, wall_s))
-        if (spec.handle.user, spec.turn) in self._cancelled:
-            self._turns.cancel(spec.handle.user, spec.turn)
+        if (why := self._cancelled.get((spec.handle.user, spec.turn))) is not None:
+            self._turns.cancel(spec.handle.user, spec.turn, why)
 
     def _ended(
         self,
@@ -190,7 +192,7 @@ class Starter:
     ) -> Callable[[TurnEnd | Failure], None]:
         def ended(outcome: TurnEnd | Failure) -> None:
             self._running.pop((user, turn), None)
-            self._cancelled.discard((user, turn))
+            self._cancelled.pop((user, turn), None)
             took_s = time.monotonic() - asked_s
             self._metrics.turn_ended(outcome, took_s, request)
             how = outcome.code if isinstance(outcome, Failure) else outcome.finish
@@ -219,20 +221,20 @@ class Starter:
         self.cancel(found)
         return found
 
-    def cancel(self, turn: RunningTurn) -> None:
+    def cancel(self, turn: RunningTurn, why: str = CANCELLED) -> None:
         """End a turn early, if it still runs."""
         if not turn.log.finished:
             key = turn.user, turn.id
-            self._cancelled.add(key)  # first: a restart looks there once it has started it
+            self._cancelled[key] = why  # first: a restart looks there once it has started it
             if key not in self._running:
-                self._cancelled.discard(key)  # it has ended meanwhile
-            self._turns.cancel(turn.user, turn.id)
+                self._cancelled.pop(key, None)  # it has ended meanwhile
+            self._turns.cancel(turn.user, turn.id, why)
 
-    def cancel_all(self, user: str | None = None) -> int:
-        """End every turn early, or every one of a user's; how many there were."""
+    def cancel_all(self, why: str, user: str | None = None) -> int:
+        """End every turn early, or every one of a user's, and say why; how many there were."""
         running = [turn for turn in list(self._running.values()) if user in (None, turn.user)]
         for turn in running:
-            self.cancel(turn)
+            self.cancel(turn, why)
         return len(running)
 
     def _refusal(self, error: CoreError) -> CoreError:
