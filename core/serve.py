@@ -190,6 +190,7 @@ def _descriptors(
         "admin": _listen(config.admin.host, config.admin.port, "admin"),
         "admin-socket": _listen_unix(data_dir / "_system", "admin.sock", owners),
     }
+    held.callback((data_dir / "_system" / "admin.sock").unlink, missing_ok=True)
     for name, sock in sockets.items():
         held.enter_context(sock)
         fds[name] = sock.fileno()

@@ -83,6 +83,7 @@ def test_sigterm_lets_a_turn_end_takes_no_other_and_leaves_nothing(
     assert mounts(mortal) == before
     assert refuses(mortal.hub_port)
     assert refuses(mortal.admin_port)
+    assert not (mortal.data_dir / "_system" / "admin.sock").exists()
     assert mortal.logged("core_stopped", orderly=True)
     # and it starts again, with all that it had
     mortal.start()
