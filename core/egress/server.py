@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from core.config import Config
 from core.egress.account_messages import AccountQuestion
 from core.egress.accounts import Accounts, OpenAccounts
 from core.egress.credential_audit import record_of
+from core.egress.credential_messages import Credentials, ListCredentials
 from core.egress.fetch_messages import FetchQuestion
 from core.egress.fetches import Fetches
 from core.egress.keyfile import read_provider_keys
@@ -189,6 +190,7 @@ class Egress:
         return {
             "questions_at_the_vault": self._questions,
             "chats": self._streams.describe(),
+            "fetches": self._fetches.describe(),
             "providers": msgspec.to_builtins(self._states()),
         }
 
@@ -226,7 +228,7 @@ class Egress:
         elif isinstance(message, TryProvider):
             self._try(message)
         elif isinstance(message, ListProviders):
-            self.link.send(ProvidersListed(message.id, self._states()))
+            self._list_providers(message.id)
         elif isinstance(message, AskMetrics):
             self.link.send(MetricsTold(message.id, self._measured()))
         elif isinstance(message, FetchQuestion):
@@ -268,11 +270,26 @@ class Egress:
     def _limit_met(self, id: int, met: Met) -> None:
         self.link.send(LimitMet(id, met.level, met.dimension, met.text))
 
-    def _states(self) -> tuple[ProviderState, ...]:
+    def _list_providers(self, id: int) -> None:
+        """Which have a key is the vault's to say too, which answers from its own thread."""
+
+        def listed(answer: Answer) -> None:
+            kept = answer.credentials if isinstance(answer, Credentials) else ()
+            named = {one.name for one in kept}
+            self.link.send(ProvidersListed(id, self._states(named)))
+
+        def pass_on(answer: Answer) -> None:
+            self._loop.call_soon_threadsafe(listed, answer)
+
+        if not tell(self._vault, Ask(ListCredentials(id, ""), pass_on)):
+            self.link.send(Refused(id, "the egress process is ending; try again"))
+
+    def _states(self, in_vault: Collection[str] = ()) -> tuple[ProviderState, ...]:
         now_s = self._loop.time()
         found = [ProviderState("builtin", "closed", 0, 0, False)]
         for name, upstream in sorted(self._registry.upstreams.items()):
-            found.append(upstream.state(now_s, name in self._keyed))
+            has_key = name in self._keyed or f"provider:{name}" in in_vault
+            found.append(upstream.state(now_s, has_key))
         return tuple(found)
 
     def _measured(self) -> tuple[Family, ...]:

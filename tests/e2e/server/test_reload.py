@@ -13,6 +13,7 @@ import pytest
 
 from tests.fakes.certificates import Made, make_certificate
 from tests.fakes.model_server import FakeModelServer, running_model_server
+from tests.fakes.outside_server import OutsideServer
 from tests.fakes.plain_client import PlainClient
 from tests.fakes.real_server import UNATTACKED, Person, RealServer, own_directory, until, with_model
 
@@ -131,6 +132,22 @@ def test_a_provider_and_its_key_are_added_while_chats_go_on(
         alice.ask("hello", model="fake")
 
 
+def test_a_rule_for_requests_outside_counts_from_the_next_fetch(
+    server: RealServer, shared_outside: OutsideServer
+) -> None:
+    hana = server.new_user("hana")
+    _reload_well(server, {})
+    url = f"{shared_outside.url}/hello"
+    assert "no rule lets the agent GET" in hana.ask(f"fetch {url}").output
+    rule = {
+        "host": "127.0.0.1", "scheme": "http", "port": shared_outside.port, "networks": ["127.0.0.0/8"],
+    }  # fmt: skip
+    assert _reload_well(server, {"egress": {"allow": [rule]}})["changed"] == ["egress.allow"]
+    assert "hello from outside" in hana.ask(f"fetch {url}").output
+    _reload_well(server, {})
+    assert "no rule lets the agent GET" in hana.ask(f"fetch {url}").output
+
+
 def test_core_started_again_has_what_was_read_last(server: RealServer) -> None:
     _reload_well(server, {"access": {"origins": [PAGE]}})
     before = len(server.logged("core_started"))
@@ -196,6 +213,7 @@ def test_sigusr1_says_what_every_process_is_doing_and_no_secret(server: RealServ
     assert "storage-0" in texts["core"] or "storage" in texts["core"]
     assert "-- task" in texts["core"]
     assert '"breaker": "closed"' in texts["egress"]
+    assert '"fetches": []' in texts["egress"]
     assert '"phase": "running"' in texts["spawner"]
     assert alice.ask("list files").finish == "stop", "and all of it goes on"
 
