@@ -1,8 +1,9 @@
 """The edge: one thread on epoll that owns the sockets of every jail, and keeps time.
 
-It turns bytes into whole messages and hands them on, a batch a wakeup; it looks into none. It
-stops reading from a channel that has too many messages unacknowledged, which is the bound on the
-inbox behind it. Writing is done by the caller's thread where the socket takes it at once (one
+It turns bytes into whole messages and hands them on, a batch a wakeup; it looks into none. Channels that
+have something to read are served in rounds, each its share (actors/fairness.py). It stops reading from one
+that is too fast, or has too many messages unacknowledged, which is the bound on the inbox behind it
+(actors/channel.py). Writing is done by the caller's thread where the socket takes it at once (one
 thread switch less on each hop), by the edge otherwise.
 """
 
@@ -16,171 +17,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
+from actors.channel import Bounds, Channel, Framer, Served
+from actors.fairness import Shares
 from actors.service import ActorsError
-from jail.wire.errors import CertosaError, PeerFault
+from jail.wire.errors import CertosaError
 
-_READ_BYTES = 65_536
-MAX_UNACKED = 32
-"""Messages delivered and not yet acknowledged, above which a channel is not read."""
-MAX_BACKLOG_BYTES = 4 << 20
-"""Bytes waiting to be written, above which the other end counts as not reading."""
+SHARE = 16
+"""Frames of one jail in a round: what a neighbour waits for, and what a wakeup of an actor is worth."""
 _STOP_TIMEOUT_S = 5.0
 
 
-class Framer(Protocol):
-    """Bytes to messages and back; jail.wire.zmtp.Zmtp is one."""
+class Totals(NamedTuple):
+    """What the edge has read since its start. ``rounds``: so often everybody who waited had a turn;
+    ``slowed``: so often a jail was not read for a while because it was too fast."""
 
-    def outgoing(self) -> bytes:
-        """What the protocol itself has to send now."""
-        ...
-
-    def feed(self, data: bytes) -> list[Any]:
-        """Bytes in, messages out; raises CertosaError for what cannot be one."""
-        ...
-
-    def encode(self, message: Any) -> bytes:
-        """A message as bytes."""
-        ...
+    frames: int
+    bytes: int
+    rounds: int
+    slowed: int
 
 
-class Channel:
-    """One socket on the edge. Methods may be called from any thread.
-
-    Made by :meth:`Edge.attach`; ``deliver(channel, messages)`` and ``closed(channel, error)`` are
-    called on the edge's thread and must not block. ``closed`` comes exactly once, unless
-    :meth:`close` was called before; ``error`` is None at the peer's orderly end.
-    """
-
-    def __init__(
-        self,
-        edge: "Edge",
-        sock: socket.socket,
-        framer: Framer,
-        deliver: Callable[["Channel", list[Any]], None],
-        closed: Callable[["Channel", CertosaError | None], None],
-        max_unacked: int,
-    ) -> None:
-        self._edge = edge
-        self._sock = sock
-        self._framer = framer
-        self._deliver = deliver
-        self._closed_callback = closed
-        self._max_unacked = max_unacked
-        self._lock = threading.Lock()
-        self._backlog: deque[memoryview] = deque()
-        self._backlog_bytes = 0
-        self._unacked = 0
-        self._mask = select.EPOLLIN
-        self._open = True
-
-    def fileno(self) -> int:
-        """The socket's descriptor."""
-        return self._sock.fileno()
-
-    def send(self, message: Any) -> None:
-        """Send one message, now or as soon as the socket takes it. Silent once closed.
-
-        A peer that leaves MAX_BACKLOG_BYTES unread is closed with PeerFault ``flood``.
-        """
-        self.send_bytes(self._framer.encode(message))
-
-    def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are (already framed)."""
-        overflow = False
-        with self._lock:
-            if not self._open:
-                return
-            rest = memoryview(data)
-            if not self._backlog:
-                rest = self._write_some(rest)
-            if rest:
-                self._backlog.append(rest)
-                self._backlog_bytes += len(rest)
-                overflow = self._backlog_bytes > MAX_BACKLOG_BYTES
-                self._set_mask(self._mask | select.EPOLLOUT)
-        if overflow:
-            self._edge.fail(self, PeerFault("flood", "the peer does not read"))
-
-    def ack(self, count: int) -> None:
-        """Say that ``count`` delivered messages were dealt with."""
-        with self._lock:
-            self._unacked -= count
-            if self._open and self._unacked <= self._max_unacked // 2:
-                self._set_mask(self._mask | select.EPOLLIN)
-
-    def close(self) -> None:
-        """Close the socket; nothing is delivered from then on."""
-        self._edge.drop(self)
-
-    # -- the edge's own, on its thread -------------------------------------------------------------
-
-    def on_events(self, mask: int) -> None:
-        if mask & select.EPOLLOUT:
-            self._flush()
-        if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
-            self._read()
-
-    def finish(self, error: CertosaError | None, report: bool) -> None:
-        with self._lock:
-            if not self._open:
-                return
-            self._open = False
-            self._backlog.clear()
-        self._edge.forget(self)
-        self._sock.close()
-        if report:
-            self._closed_callback(self, error)
-
-    def _read(self) -> None:
-        try:
-            data = self._sock.recv(_READ_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self.finish(None, report=True)
-            return
-        try:
-            messages = self._framer.feed(data)
-        except CertosaError as error:
-            self.finish(error, report=True)
-            return
-        if answer := self._framer.outgoing():
-            self.send_bytes(answer)
-        if messages:
-            with self._lock:
-                self._unacked += len(messages)
-                if self._unacked >= self._max_unacked:
-                    self._set_mask(self._mask & ~select.EPOLLIN)
-            self._deliver(self, messages)
-
-    def _flush(self) -> None:
-        with self._lock:
-            while self._backlog:
-                head = self._backlog.popleft()
-                rest = self._write_some(head)
-                self._backlog_bytes -= len(head) - len(rest)
-                if rest:
-                    self._backlog.appendleft(rest)
-                    return
-            self._set_mask(self._mask & ~select.EPOLLOUT)
-
-    def _write_some(self, data: memoryview) -> memoryview:
-        """Write what the socket takes; an error shows again on the reading side."""
-        try:
-            return data[self._sock.send(data) :]
-        except (BlockingIOError, InterruptedError):
-            return data
-        except OSError:
-            return data[len(data) :]
-
-    def _set_mask(self, mask: int) -> None:
-        if mask != self._mask and self._open:
-            self._mask = mask
-            self._edge.watch(self, mask)
+_OURS = Bounds()
 
 
 class Edge:
@@ -198,6 +57,9 @@ class Edge:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._channels: dict[int, Channel] = {}
+        self._shares: Shares[Channel] = Shares(SHARE)
+        self._rounds = 0
+        self._past = Totals(0, 0, 0, 0)  # of channels that are closed
         self._lock = threading.Lock()
         self._calls: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -223,11 +85,15 @@ class Edge:
         framer: Framer,
         deliver: Callable[["Channel", list[Any]], None],
         closed: Callable[["Channel", CertosaError | None], None],
-        max_unacked: int = MAX_UNACKED,
+        bounds: Bounds = _OURS,
+        name: str = "",
     ) -> Channel:
-        """Take over a connected stream socket; see :class:`Channel` for the callbacks."""
+        """Take over a connected stream socket; see :class:`Channel` for the callbacks.
+
+        ``name`` is what :meth:`served` calls it.
+        """
         sock.setblocking(False)
-        channel = Channel(self, sock, framer, deliver, closed, max_unacked)
+        channel = Channel(self, sock, framer, deliver, closed, bounds, name)
         with self._lock:
             self._channels[sock.fileno()] = channel
         if greeting := framer.outgoing():
@@ -243,6 +109,23 @@ class Edge:
             first = self._timers[0][0] == due
         if first:
             self._wake()
+
+    def served(self) -> dict[str, Served]:
+        """What each channel that has a name was read for so far."""
+        with self._lock:
+            return {channel.name: channel.served for channel in self._channels.values() if channel.name}
+
+    def totals(self) -> Totals:
+        """What all channels were read for, those that are closed too."""
+        with self._lock:
+            now = [channel.served for channel in self._channels.values()]
+            past = self._past
+        return Totals(
+            past.frames + sum(one.frames for one in now),
+            past.bytes + sum(one.bytes for one in now),
+            self._rounds,
+            past.slowed + sum(one.slowed for one in now),
+        )
 
     # -- for channels ------------------------------------------------------------------------------
 
@@ -260,12 +143,21 @@ class Edge:
         with contextlib.suppress(OSError, ValueError):
             self._epoll.modify(channel.fileno(), mask)
 
+    def resume(self, channel: Channel) -> None:
+        """Serve a channel again that holds what was read before, from any thread."""
+        self._call(lambda: self._want(channel))
+
     def forget(self, channel: Channel) -> None:
         """Take a channel off, on the edge's thread, before its socket closes."""
         fd = channel.fileno()
+        self._shares.drop(channel)
         with self._lock:
             if self._channels.get(fd) is channel:
                 del self._channels[fd]
+                past, one = self._past, channel.served
+                self._past = Totals(
+                    past.frames + one.frames, past.bytes + one.bytes, 0, past.slowed + one.slowed
+                )
         with contextlib.suppress(FileNotFoundError):
             self._epoll.unregister(fd)
 
@@ -273,8 +165,8 @@ class Edge:
 
     def _register(self, channel: Channel) -> None:
         with channel._lock:
-            if channel._open:
-                self._epoll.register(channel.fileno(), channel._mask)
+            if channel.open:
+                self._epoll.register(channel.fileno(), channel.mask)
 
     def _run(self) -> None:
         try:
@@ -295,9 +187,35 @@ class Edge:
                 with self._lock:
                     channel = self._channels.get(fd)
                 if channel is not None:
-                    channel.on_events(mask)
+                    self._on_events(channel, mask)
+            self._serve_round()
             self._run_calls()
             self._run_timers()
+
+    def _on_events(self, channel: Channel, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            channel.flush()
+        if mask & (select.EPOLLHUP | select.EPOLLERR):
+            channel.hung_up = True
+        if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
+            self._want(channel)
+
+    def _want(self, channel: Channel) -> None:
+        if channel.readable:
+            self._shares.wake(channel)
+
+    def _serve_round(self) -> None:
+        """Give everybody who waits a turn; then the sockets are looked at again."""
+        shares = self._shares
+        self._rounds += bool(shares)
+        for _ in range(len(shares)):
+            turn = shares.next()
+            if turn is None:
+                return
+            channel, allowance = turn
+            cost, more = channel.serve(allowance) if channel.readable else (0, False)
+            if channel.open:
+                shares.served(channel, cost, more)
 
     def _close_all(self) -> None:
         for channel in list(self._channels.values()):
@@ -309,7 +227,7 @@ class Edge:
 
     def _wait_s(self) -> float:
         with self._lock:
-            if self._calls:
+            if self._calls or self._shares:
                 return 0.0
             if not self._timers:
                 return -1.0

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from actors.approvals import ApprovalRules, Approvals, Question
 from actors.base import Actor, Ref, tell, void
-from actors.edge import Channel, Edge
+from actors.channel import Bounds, Channel
+from actors.edge import Edge
 from actors.instructions import (
     Append,
     CallEnd,
@@ -139,6 +140,7 @@ class UserActor(Actor):
     Args:
         user: whose; every spec and every jail is checked against it.
         edge: where the jail's channel lives.
+        bounds: gives those of a jail's channel, at each start.
         jails: how jails start and end.
         services: by verb, who serves it.
         mode: whether this user's agent may use a verb.
@@ -155,6 +157,7 @@ class UserActor(Actor):
         *,
         user: str,
         edge: Edge,
+        bounds: Callable[[], Bounds],
         jails: Jails,
         services: Mapping[str, Service],
         mode: Callable[[str], Mode],
@@ -166,6 +169,7 @@ class UserActor(Actor):
         super().__init__(name, parent, observer)
         self._user = user
         self._edge = edge
+        self._bounds = bounds
         self._jails = jails
         self._services = services
         self._book = book
@@ -190,11 +194,13 @@ class UserActor(Actor):
         now, state = time.monotonic(), self._state
         match message:
             case Frames(life, payloads):
+                began_s = time.thread_time()
+                instructions = state.frames(life, payloads, now)
                 if self._channel is not None and life == state.life:  # a life's channel counts its own
-                    self._channel.ack(len(payloads))
+                    self._channel.ack(len(payloads), time.thread_time() - began_s)
                 for payload in payloads:
                     self.observer.frame("in", kind_name(payload), len(payload))
-                return state.frames(life, payloads, now)
+                return instructions
             case AnsweredItem(life, request_id, body):
                 return state.answered_item(life, request_id, body)
             case Answered(life, request_id, body):
@@ -264,7 +270,8 @@ class UserActor(Actor):
         def closed(_channel: Channel, error: CertosaError | None) -> None:
             tell(me, Closed(life, error if isinstance(error, PeerFault) else None))
 
-        self._channel = self._edge.attach(sock, Zmtp(MAX_FRAME_BYTES), deliver, closed)
+        framer = Zmtp(MAX_FRAME_BYTES)
+        self._channel = self._edge.attach(sock, framer, deliver, closed, self._bounds(), self._user)
 
     # -- carrying out -------------------------------------------------------------------------------
 

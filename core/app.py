@@ -16,6 +16,7 @@ import itertools
 import os
 import signal
 import socket
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,7 +27,9 @@ import structlog
 
 from actors.approvals import ApprovalRules
 from actors.base import Actor, Exited, Ref, ask, tell
+from actors.channel import Bounds
 from actors.edge import Edge
+from actors.fairness import PaceLimits
 from actors.observer import Observer
 from actors.restart import RestartPolicy
 from actors.supervisor import ChildSpec, FindChild, Supervisor, stop_and_wait
@@ -72,6 +75,9 @@ _ASK_S = 60.0  # all of the tree's start: the hub's and the databases' on a slow
 # What jails get to drain after the last turn; then the spawner kills them.
 _LEAVE_S = 12.0
 _STOP_S = 60.0
+_SWITCH_S = 0.001
+"""Core's threads take turns at one interpreter, and each hop of a turn waits for this where somebody else's
+actor has a frame that takes long to check: Python's own 5 ms, a dozen times a turn, would be noticed."""
 
 
 class Sockets(NamedTuple):
@@ -125,6 +131,7 @@ class Core:
         self._policy = Policy(config.verbs)
         self._lives = itertools.count(1)
         self._edge = Edge("edge", _crash)
+        metrics.watch_edge(self._edge.totals)
         self._table = Users(data_dir / "_system" / "core.db", config.jail.uid_base)
         bounds = config.sessions
         self._storage = Storage(
@@ -307,6 +314,7 @@ class Core:
             observer,
             user=user,
             edge=self._edge,
+            bounds=lambda: _bounds(self._config),
             jails=self._pool,
             services=services,
             mode=self._policy.mode,
@@ -340,6 +348,7 @@ class Core:
             users=self._table,
             link=self._link,
             pool=self._pool,
+            served=self._edge.served,
             missing=self._missing,
             admission=lambda: self._hub.admission,
         )
@@ -423,6 +432,7 @@ class Core:
             "pool": dataclasses.asdict(await self._pool.describe()),
             "turns": self._hub.describe(),
             "egress": self._link.describe(),
+            "edge": {user: served._asdict() for user, served in self._edge.served().items()},
             "loop_lag_s": self._hub.admission.lag_s,
         }
 
@@ -443,6 +453,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     os.umask(0o077)
     harden()
+    sys.setswitchinterval(_SWITCH_S)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to dump
     config = read_config(arguments.config)
     configure_logging(config.server.log_level, config.server.log_format, "core")
@@ -485,6 +496,16 @@ async def _run(config: Config, data_dir: Path, apart: bool, sockets: Sockets, tl
 def _rules(config: Config) -> ApprovalRules:
     section = config.approvals
     return ApprovalRules(section.expires_s, section.max_open, section.held_s)
+
+
+def _bounds(config: Config) -> Bounds:
+    edge = config.edge
+    return Bounds(
+        unacked=edge.waiting_frames,
+        unacked_bytes=edge.waiting_bytes,
+        backlog_bytes=edge.backlog_bytes,
+        pace=PaceLimits(edge.frames_per_s, edge.burst, edge.patience_s),
+    )
 
 
 def _budget(config: Config) -> Budget:

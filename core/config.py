@@ -336,6 +336,29 @@ class PoolSection(_Section, frozen=True):
     users: dict[UserName, PoolUserSection] = {}
 
 
+class EdgeSection(_Section, frozen=True):
+    """[edge]: what one user's jail may send; whoever is faster is read more slowly."""
+
+    frames_per_s: Annotated[
+        float, Meta(ge=50, le=1_000_000, description="messages that are read of a jail, in the long run")
+    ] = 2_000.0
+    burst: Annotated[int, Meta(ge=50, le=1_000_000, description="and so many more at once")] = 2_000
+    patience_s: Annotated[
+        Seconds,
+        Meta(description="a jail held at its pace so long without a pause is ended (in seconds)"),
+    ] = 30.0
+    waiting_frames: Annotated[
+        int, Meta(ge=4, le=1_024, description="read and not yet dealt with; with more it is not read")
+    ] = 32
+    waiting_bytes: Annotated[
+        int, Meta(ge=65_536, le=64 << 20, description="the same in bytes; one message may exceed it")
+    ] = 2 << 20
+    backlog_bytes: Annotated[
+        int,
+        Meta(ge=2 << 20, le=256 << 20, description="that a jail leaves unread; with more it is ended"),
+    ] = 4 << 20
+
+
 class ProviderSection(_Section, frozen=True, kw_only=True):
     """[providers.NAME]; its key stands in the provider key file, which egress alone reads."""
 
@@ -474,6 +497,7 @@ class Config(_Section, frozen=True):
     access: AccessSection = AccessSection()
     jail: JailSection = JailSection()
     pool: PoolSection = PoolSection()
+    edge: EdgeSection = EdgeSection()
     agent: AgentSection = AgentSection()
     sessions: SessionsSection = SessionsSection()
     approvals: ApprovalsSection = ApprovalsSection()

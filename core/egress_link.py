@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from actors.base import Actor, Ref, tell
-from actors.edge import Channel, Edge
+from actors.channel import Bounds, Channel
+from actors.edge import Edge
 from actors.observer import Observer
 from actors.service import RequestKey, VerbRequest
 from core.egress.fetch_messages import FetchDone, FetchFailed, FetchItem, FetchTaken
@@ -49,7 +50,7 @@ from jail.wire.schema import Failure, Notice, ProviderChat
 # A question to the vault is a row read or written; under emulation still well below this.
 _ASK_TIMEOUT_S = 20.0
 # Credits bound the items; this bounds answers to questions on their way through the edge.
-_MAX_UNACKED = 256
+_BOUNDS = Bounds(unacked=256)
 _LOST = "the egress process ended and is being restarted; try again"
 _RETRY_AFTER_S = 2
 
@@ -75,8 +76,16 @@ class _Framer:
     """The link's framing, as the edge wants it."""
 
     def __init__(self) -> None:
-        self.feed = LinkReader(FromEgress).feed
+        self._reader = LinkReader(FromEgress)
         self.encode = encode_message
+        self.handled = 0
+        self.more = False
+
+    def feed(self, data: bytes, _most: int) -> list[Any]:
+        """All that is whole: it is everybody's, and each stream in it has its credit."""
+        messages = self._reader.feed(data)
+        self.handled = len(messages)
+        return messages
 
     def outgoing(self) -> bytes:
         return b""
@@ -355,7 +364,7 @@ class EgressActor(Actor):
         def closed(channel: Channel, error: CertosaError | None) -> None:
             tell(me, _LinkLost(channel, error))
 
-        self._channel = self._edge.attach(sock, _Framer(), deliver, closed, _MAX_UNACKED)
+        self._channel = self._edge.attach(sock, _Framer(), deliver, closed, _BOUNDS)
         self._link.attach(self._channel)
         self.observer.note("egress_link_up")
 

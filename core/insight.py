@@ -5,13 +5,14 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from actors.channel import Served
 from core.config import Config
 from core.egress.messages import ListProviders
 from core.egress_link import EgressLink, VaultRefused
@@ -38,6 +39,7 @@ class CoreInsight:
 
     Args:
         config: gives the configuration in use.
+        served: gives what the edge has read of each user's jail.
         missing: names what the server waits for.
         admission: gives the hub's count of turns.
     """
@@ -50,6 +52,7 @@ class CoreInsight:
         users: Users,
         link: EgressLink,
         pool: Pool,
+        served: Callable[[], Mapping[str, Served]],
         missing: Callable[[], Sequence[str]],
         admission: Callable[[], Admission],
     ) -> None:
@@ -58,6 +61,7 @@ class CoreInsight:
         self._users = users
         self._link = link
         self._pool = pool
+        self._served = served
         self._missing = missing
         self._admission = admission
         self._began_s = time.monotonic()
@@ -81,13 +85,17 @@ class CoreInsight:
     async def pool(self) -> dict[str, Any]:
         """See the protocol."""
         config = self._config()
-        found = await self._pool.describe()
+        found = asdict(await self._pool.describe())
+        served = self._served()
+        for jail in found["jails"]:
+            read = served.get(jail["user"], Served())
+            jail.update(frames=read.frames, slowed=read.slowed)
         return {
             "start": config.jail.start,
             **{name: getattr(config.pool, name) for name in ("max_jails", "idle_s", "max_waiting", "wait_s")},
             "memory_limit_bytes": config.pool.memory_bytes,
             "free_bytes": config.pool.free_bytes,
-            **asdict(found),
+            **found,
         }
 
     async def configuration(self) -> dict[str, Any]:

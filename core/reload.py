@@ -30,6 +30,7 @@ LIVE = (
     *(f"jail.{name}" for name in LIMITS),
     "jail.users",
     *(f"pool.{name}" for name in ("idle_s", "memory_bytes", "free_bytes", "max_waiting", "wait_s", "users")),
+    "edge",
     "agent",
     "usage.soft",
     "usage.hard",

@@ -1,10 +1,14 @@
 """Core's metrics: turns, the API, actors, the edge, jails, the disk."""
 
+from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from actors.asking import Resolution
+from actors.edge import Totals
 from core.ledger.metering import Dimension, Level
 from core.metrics.base import SECONDS, Labelled, exemplar
 from core.metrics.pool import PoolMetrics
@@ -166,6 +170,10 @@ class Metrics:
         self.processes = ProcessMetrics(r)
         self.spawner = SpawnerMetrics(r)
 
+    def watch_edge(self, totals: Callable[[], Totals]) -> None:
+        """Tell of the edge what it counts itself; asked whenever the metrics are."""
+        self.registry.register(_EdgeCollector(totals))
+
     # -- the hub ----------------------------------------------------------------------------------
 
     def turn_started(self) -> None:
@@ -275,3 +283,19 @@ class Metrics:
     def restarted(self, actor: str) -> None:
         """A supervisor restarted a child of this kind."""
         self._restarts.inc(actor)
+
+
+class _EdgeCollector(Collector):
+    """The edge's counters: it counts with each read, and is asked now and then."""
+
+    def __init__(self, totals: Callable[[], Totals]) -> None:
+        self._totals = totals
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """All of them."""
+        now = self._totals()
+        for name, text, value in (
+            ("certosa_edge_rounds", "Rounds in which everybody who waited was read.", now.rounds),
+            ("certosa_edge_slowed", "Times that a jail was not read for a while: too fast.", now.slowed),
+        ):
+            yield CounterMetricFamily(name, text, value=value)

@@ -1,8 +1,9 @@
 """The storage threads: they alone touch the databases, and commit in groups.
 
 A user belongs to one thread, so what is asked for one user happens in the order asked. A thread
-takes whatever waits for one user, does it in one transaction, and only after the commit says so;
-while it waits for the disk the next group gathers. Callers never wait: they are called back.
+takes what waits for one user, as much of it as their share allows (actors/fairness.py), does it in one
+transaction, and only after the commit says so; while it waits for the disk the next group gathers.
+Callers never wait: they are called back.
 
 Durability: a group commits with synchronous=FULL (the write-ahead log is flushed), because an
 acknowledged step or message must outlive a power cut. A group of nothing but ``lazy`` work, the
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from actors.fairness import Shares
 from core.acting import current_request
 from core.errors import CoreError
 from core.kept_copy import forget_copies
@@ -37,8 +39,10 @@ from core.vault.handle import UserHandle
 
 _T = TypeVar("_T")
 
-_MAX_GROUP = 128
-"""Jobs in one transaction: more would keep the other users of this thread waiting."""
+_SHARE = 128
+"""What one transaction may cost: more would keep the other users of this thread waiting."""
+_COST_BYTES = 16 << 10
+"""A job costs 1, and 1 more for each of these."""
 _MAX_USER_JOBS = 512
 _MAX_USER_BYTES = 32 << 20
 """What may wait for one user; more is refused as overloaded."""
@@ -169,7 +173,8 @@ class _StorageThread(threading.Thread):
         self._directory = directory
         self._retention = retention
         self._woken = threading.Condition()
-        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        self._waiting: dict[str, _Waiting] = {}
+        self._shares: Shares[str] = Shares(_SHARE)
         self._finishing = False
         self._open: OrderedDict[str, Database] = OrderedDict()
         self._recovered: set[str] = set()
@@ -184,6 +189,7 @@ class _StorageThread(threading.Thread):
                 waiting = self._waiting.setdefault(user, _Waiting(deque()))
                 waiting.jobs.append(job)
                 waiting.size_bytes += job.size_bytes
+                self._shares.wake(user)
                 self._woken.notify()
         if refusal is not None:
             job.failed(refusal)
@@ -223,17 +229,18 @@ class _StorageThread(threading.Thread):
         An empty group says that it is time for what the rule of retention wants.
         """
         with self._woken:
-            while not self._waiting:
+            while (turn := self._shares.next()) is None:
                 if self._finishing:
                     return None
                 wait_s = self._retention.due_in_s()
                 if wait_s is not None and wait_s <= 0:
                     return "", []
                 self._woken.wait(wait_s)
-            user, waiting = self._waiting.popitem(last=False)
+            user, allowance = turn
+            waiting, cost = self._waiting[user], 0
             group: list[_Job] = []
             removal: _Removal | None = None
-            while waiting.jobs and len(group) < _MAX_GROUP:
+            while waiting.jobs and cost < allowance:
                 job = waiting.jobs[0]
                 if isinstance(job, _Removal):
                     removal = job if not group else None
@@ -242,9 +249,11 @@ class _StorageThread(threading.Thread):
                     break
                 waiting.jobs.popleft()
                 waiting.size_bytes -= job.size_bytes
+                cost += 1 + job.size_bytes // _COST_BYTES
                 group.append(job)
-            if waiting.jobs:
-                self._waiting[user] = waiting
+            self._shares.served(user, cost, more=bool(waiting.jobs))
+            if not waiting.jobs:
+                del self._waiting[user]
             return user, removal or group
 
     def _carry_out(self, user: str, jobs: list[_Job]) -> None:

@@ -19,7 +19,7 @@ FaultReason = Literal[
     "credit",  # more stream items than were granted
     "flood",  # more requests at once, or more bytes unread, than allowed
     "deadline",  # silent past a deadline
-    "rate",  # more of something than its limit per turn
+    "rate",  # faster than its pace, and never a pause
 ]
 
 

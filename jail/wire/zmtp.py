@@ -6,6 +6,7 @@ multipart message at its first flag, before any of it is buffered.
 """
 
 import struct
+import sys
 
 from jail.wire.errors import LocalFault, PeerFault
 
@@ -48,6 +49,18 @@ class Zmtp:
         self._greeted = False
         self._ready = False
         self._fault: PeerFault | None = None
+        self._handled = 0
+        self._more = False
+
+    @property
+    def more(self) -> bool:
+        """Whether the last ``feed`` stopped at its limit: ``feed(b"")`` goes on."""
+        return self._more
+
+    @property
+    def handled(self) -> int:
+        """Frames that the last ``feed`` took in, commands among them."""
+        return self._handled
 
     @property
     def ready(self) -> bool:
@@ -69,15 +82,20 @@ class Zmtp:
             return bytes((0, size)) + message
         return struct.pack(">BQ", _LONG, size) + message
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes from the peer and return the messages they complete, in order."""
+    def feed(self, data: bytes, most: int = sys.maxsize) -> list[bytes]:
+        """Take bytes from the peer and return the messages they complete, in order.
+
+        It stops after ``most`` frames, whatever they are; see :attr:`more`.
+        """
         if self._fault is not None:
             raise self._fault
         self._buffer += data
         messages: list[bytes] = []
+        handled = 0
         try:
             if self._greeted or self._take_greeting():
-                while (frame := self._take_frame()) is not None:
+                while handled < most and (frame := self._take_frame()) is not None:
+                    handled += 1
                     flags, body = frame
                     if flags & _COMMAND:
                         self._on_command(body)
@@ -87,6 +105,8 @@ class Zmtp:
             self._fault = fault
             self._buffer.clear()
             raise
+        self._handled = handled
+        self._more = handled >= most and bool(self._buffer)
         return messages
 
     def _take_greeting(self) -> bool:

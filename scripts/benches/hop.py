@@ -19,6 +19,7 @@ from pathlib import Path
 
 from actors.approvals import ApprovalRules
 from actors.base import Ref, tell
+from actors.channel import Bounds
 from actors.edge import Edge
 from actors.service import RequestKey, TurnSpec, VerbRequest
 from actors.supervisor import stop_and_wait
@@ -92,6 +93,7 @@ class _Core:
             CoreObserver(Metrics(), lambda *_: None),
             user=user,
             edge=self._edge,
+            bounds=Bounds,  # no pace: the benchmark goes as fast as it can
             jails=_OneJail(sock),
             services={"step.begin": _AtOnce()},
             mode=lambda _verb: "on",

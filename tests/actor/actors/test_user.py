@@ -4,6 +4,7 @@ import itertools
 import queue
 import socket
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +13,28 @@ import pytest
 
 from actors.approvals import ApprovalRules
 from actors.base import Ref, ask
+from actors.channel import Bounds
 from actors.edge import Edge
+from actors.fairness import PaceLimits
 from actors.observer import Silent
 from actors.service import Mode, RequestKey, TurnSpec, VerbRequest
 from actors.supervisor import stop_and_wait
 from actors.user import UserActor
 from actors.user_messages import CancelTurn, JailExited, JailStarted, Leave, StartTurn
-from jail.wire.connection import Asked, CancelCame, Connection, Event, Replied
+from jail.wire.connection import Asked, CancelCame, Connection, Event, Failed, Replied
 from jail.wire.frames import MAX_FRAME_BYTES
-from jail.wire.schema import Agent, ChatDelta, ChatEnd, Delta, Done, Failure, Message, ProviderChat, TurnEnd
+from jail.wire.schema import (
+    Agent,
+    ChatDelta,
+    ChatEnd,
+    Delta,
+    Done,
+    Failure,
+    LogLine,
+    Message,
+    ProviderChat,
+    TurnEnd,
+)
 from jail.wire.zmtp import Zmtp
 from tests.fakes.approval_book import FakeBook
 from tests.fakes.handle import FakeHandle
@@ -113,12 +127,14 @@ class House:
         self.book = FakeBook()
         self.modes: dict[str, Mode] = {}
         lives = itertools.count(1)
+        self.bounds = Bounds()
         self.ref: Ref = UserActor.start(
             "user-alice",
             None,
             Silent(),
             user="alice",
             edge=edge,
+            bounds=lambda: self.bounds,
             jails=self.jails,
             services={"provider.chat": self.service},
             mode=lambda verb: self.modes.get(verb, "on"),
@@ -223,6 +239,28 @@ def test_a_fault_kills_the_jail_and_the_next_turn_gets_a_new_one(house: House) -
     assert ended(again) == TurnEnd("stop")
     worker.sock.close()
     other.sock.close()
+
+
+def test_a_worker_that_floods_without_a_pause_is_ended_with_its_reason(house: House) -> None:
+    house.bounds = Bounds(pace=PaceLimits(per_s=100, burst=50, patience_s=0.5))
+    spec = house.spec()
+    worker, _ = house.warm(spec)
+    with closing(worker.sock):
+        with suppress(ConnectionError):  # it is ended in the midst of it
+            for _ in range(10_000):
+                worker.say(worker.connection.request(LogLine(spec.turn, "info", "x", ""))[1])
+        outcome = ended(spec)
+    assert isinstance(outcome, Failure)
+    assert (outcome.code, "(rate)" in outcome.message) == ("worker", True)
+    house.bounds = Bounds(pace=PaceLimits(per_s=2_000, burst=2_000, patience_s=30))
+    again = house.spec("2")
+    other, turn = house.warm(again)
+    with closing(other.sock):
+        for number in range(1_000):  # as many, and honestly: one after another
+            other.say(other.connection.request(LogLine(again.turn, "info", "x", ""))[1])
+            other.until(Failed if number >= 50 else Replied)
+        other.say(other.connection.reply(turn, TurnEnd("stop")))
+        assert ended(again) == TurnEnd("stop")
 
 
 def test_a_worker_that_dies_gives_one_clear_error(house: House) -> None:

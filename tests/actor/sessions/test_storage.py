@@ -97,6 +97,27 @@ def test_what_is_asked_for_one_user_happens_in_order_and_in_groups(
     assert len(commits) == 2  # the hundred and one together, then the reading
 
 
+def named(name: str) -> Callable[[UserStore], str]:
+    return lambda _: name
+
+
+def test_a_user_with_much_to_store_is_served_in_shares_and_a_neighbour_between(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "sealed", 1)
+    try:
+        gate = Gate(storage, ALICE)
+        order: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for number in range(100):
+            storage.submit(ALICE, named(f"alice{number}"), order.put, order.put, size_bytes=256 << 10)
+        storage.submit(BOB, named("bob"), order.put, order.put)
+        gate.open.set()
+        done_in_order = [order.get(timeout=WAIT_S) for _ in range(101)]
+    finally:
+        storage.stop()
+    # a job of alice's costs 17 of 128: eight are a share, the gate's one among them
+    assert done_in_order.index("bob") <= 2 * 8
+    assert [name for name in done_in_order if name != "bob"] == [f"alice{number}" for number in range(100)]
+
+
 def test_a_failing_job_is_undone_alone(storage: Storage) -> None:
     gate = Gate(storage, ALICE)
     answers = Answers()

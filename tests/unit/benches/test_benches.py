@@ -7,7 +7,7 @@ _TURN = "turn_0123456789abcdef"
 
 
 def test_the_benchmarks_are_these() -> None:
-    assert {"events", "files", "first-token", "hop", "memory", "spawn"} <= set(names())
+    assert {"events", "files", "first-token", "flood", "hop", "idle", "memory"} <= set(names())
     assert not [name for name in names() if name.startswith("-")]
 
 

@@ -1,5 +1,6 @@
 """Metrics have closed labels; log lines are JSON without what must not be there."""
 
+import itertools
 import json
 import logging
 import re
@@ -11,6 +12,7 @@ import pytest
 import structlog
 from prometheus_client import generate_latest
 
+from actors.edge import Totals
 from core.exposition import render
 from core.families import Family, families_of
 from core.log import configure_logging
@@ -57,6 +59,18 @@ def test_a_label_outside_its_set_counts_as_other_and_makes_no_series() -> None:
     assert 'certosa_jails_ended_total{reason="other"} 1.0' in text
     assert 'certosa_jails_ended_total{reason="fault"} 1.0' in text
     assert 'certosa_http_requests_total{route="other",status="5xx"} 1.0' in text
+
+
+def test_the_edge_is_asked_for_its_counts_whenever_the_metrics_are() -> None:
+    metrics, rounds = Metrics(), itertools.count(3)
+    metrics.watch_edge(lambda: Totals(5, 70, next(rounds), 1))
+    value = metrics.registry.get_sample_value
+    assert value("certosa_edge_slowed_total") == 1
+    before = value("certosa_edge_rounds_total")
+    after = value("certosa_edge_rounds_total")
+    assert before is not None
+    assert after is not None
+    assert after > before >= 3
 
 
 def test_what_egress_counts_has_closed_labels_too() -> None:

@@ -61,6 +61,18 @@ def test_two_ends_understand_each_other() -> None:
     assert other.feed(one.encode(b"hello")) == [b"hello"]
 
 
+def test_it_stops_where_it_is_told_to_and_goes_on_without_more_bytes() -> None:
+    zmtp = Zmtp(LIMIT)
+    zmtp.feed(GREETING + READY)
+    pong = b"\x04\x05\x04PONG"
+    assert zmtp.feed(b"\x00\x01a" + pong + b"\x00\x01b\x00\x01c\x00", 2) == [b"a"]
+    assert (zmtp.handled, zmtp.more) == (2, True)
+    assert zmtp.feed(b"", 2) == [b"b", b"c"]
+    assert zmtp.feed(b"", 2) == []
+    assert (zmtp.handled, zmtp.more) == (0, False)
+    assert zmtp.feed(b"\x01d", 2) == [b"d"]
+
+
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=LIMIT), max_size=5), st.data())
 def test_messages_survive_any_cut(messages: list[bytes], data: st.DataObject) -> None:
