@@ -145,6 +145,8 @@ class SpawnerActor(Actor):
                     on_answer(error)
             case host.EgressLink() if fd is not None:
                 self._on_link(LinkUp(socket.socket(fileno=fd)))
+            case host.Ping():
+                self._say(host.Pong())
             case host.Shutdown(grace_s):
                 self._on_shutdown(grace_s)
             case host.Handed(name) if fd is not None:
