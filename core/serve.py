@@ -91,7 +91,7 @@ def serve(config: Config, config_path: Path | None) -> int:
             lambda new: open_files(new, data_dir, owners),
             lambda new: limits.use(new.jail),
         )
-        return run_spawner(spawner, core, egress, observe, reload)
+        return run_spawner(spawner, core, egress, observe, reload, os.environ)
 
 
 def examine(config: Config, config_path: Path | None) -> Report:

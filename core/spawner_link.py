@@ -150,6 +150,8 @@ class SpawnerActor(Actor):
                 self._settle(request, heard)
             case host.EgressLink() if fd is not None:
                 self._on_link(LinkUp(socket.socket(fileno=fd)))
+            case host.Ping():
+                self._say(host.Pong())
             case host.Shutdown(grace_s):
                 self._on_shutdown(grace_s)
             case host.Handed(name) if fd is not None:
