@@ -18,7 +18,7 @@ import msgspec
 
 from actors.asking import SHOWN_CHARS, ApprovalWanted, Kind, Resolution
 from actors.service import TurnSpec
-from jail.wire.schema import ApprovalAsk, Failure, ProviderChat
+from jail.wire.schema import ApprovalAsk, Failure, HttpBody, HttpFetch, ProviderChat
 
 Answered = Callable[[Resolution | None, Failure | None], None]
 """How it was decided, or None where it is not open (any more); a failure where that was not stored."""
@@ -28,6 +28,9 @@ _REFUSALS: dict[Resolution, str] = {
     "expired": "a person was asked, and nobody answered in time",
     "ended": "the turn is over",
 }
+
+
+_UNDER_WAY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,9 @@ class Approvals:
         ``held_s`` is how long the turn has waited for people already.
         """
         rules = self.rules
+        # asked and taken back faster than it is written down
+        if len(self._questions) >= _UNDER_WAY * rules.most:
+            return Failure("overloaded", "too much is asked at once", 1)
         if sum(q.state != "settling" for q in self._questions.values()) >= rules.most:
             return Failure("refused", f"{rules.most} approvals wait for their person already")
         left_s = min(rules.expires_s, rules.held_s - held_s)
@@ -162,4 +168,16 @@ def _asked(spec: TurnSpec, verb: str, body: Any) -> tuple[Kind, str, int, str]:
         shown = {
             key: value for key, value in msgspec.to_builtins(body).items() if key not in ("verb", "turn")
         }
+        if isinstance(body, HttpFetch) and body.body:
+            shown["body"] = _readable(body.body)
+        elif isinstance(body, HttpBody):
+            shown["data"] = _readable(body.data)
     return "verb", verb, 0, msgspec.json.encode(shown).decode()
+
+
+def _readable(data: bytes) -> str:
+    """Bytes as a person can judge them; base64 would tell nobody anything."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"({len(data)} bytes that are no text)"

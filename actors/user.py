@@ -220,8 +220,8 @@ class UserActor(Actor):
                 return state.grant_call(name, count)
             case CancelCall(name):
                 return state.cancel_call(name, now)
-            case CancelTurn(turn):
-                return state.cancel_turn(turn, now)
+            case CancelTurn(turn, why):
+                return state.cancel_turn(turn, now, why)
             case JailStarted(life, sock):
                 self._on_started(life, sock)
                 return []

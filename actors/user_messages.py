@@ -17,11 +17,15 @@ class StartTurn:
     spec: TurnSpec
 
 
+CANCELLED = "the turn was cancelled"
+
+
 @dataclass(frozen=True, slots=True)
 class CancelTurn:
-    """End a turn early."""
+    """End a turn early; ``why`` is told to whoever reads its end."""
 
     turn: str
+    why: str = CANCELLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ _APPEND_BYTES = 16 << 20
 _STEPS = 20_000
 _MAX_CALLS = 16
 _FETCHES = 1_000
+_QUESTIONS = 200
 _FETCHES_AT_ONCE = 4
 # what core itself ends when a turn is cancelled, whatever the worker does
 _OUTSIDE = frozenset(("provider.chat", "http.fetch", "http.body"))
@@ -111,6 +112,7 @@ class _Turn:
     steps: int = 0
     log_lines: int = 0
     fetches: int = 0
+    questions: int = 0
     append_bytes: int = 0
     accepted: int = 0  # events accepted and not yet granted again
     allowed: set[tuple[int, str, str]] = field(default_factory=set)  # step, tool and arguments
@@ -183,11 +185,13 @@ class UserState:
                 self._launch(now_s)
         return self._take()
 
-    def cancel_turn(self, turn_id: str, now_s: float) -> list[Instruction]:
+    def cancel_turn(
+        self, turn_id: str, now_s: float, why: str = "the turn was cancelled"
+    ) -> list[Instruction]:
         """End a turn early; silent for one that is over."""
         turn = self._turns.get(turn_id)
         if turn is not None:
-            self._end_early(turn, Failure("cancelled", "the turn was cancelled"), now_s)
+            self._end_early(turn, Failure("cancelled", why), now_s)
         return self._take()
 
     def start_call(self, spec: CallSpec, now_s: float) -> list[Instruction]:
@@ -540,6 +544,11 @@ class UserState:
 
     def _ask_person(self, turn: _Turn, request_id: int, verb: str, body: Any, now_s: float) -> None:
         """Hold a request until its user has answered."""
+        turn.questions += 1
+        if turn.questions > _QUESTIONS:
+            # whatever becomes of one, it is written down and shown to whoever watches
+            self._refuse(request_id, "limit", f"more than {_QUESTIONS} questions to a person in a turn")
+            return
         since_s = turn.held_since_s
         held_s = turn.held_s + (now_s - since_s if since_s is not None else 0.0)
         found = self.approvals.ask(turn.spec, request_id, verb, body, held_s, now_s)

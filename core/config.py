@@ -8,6 +8,7 @@ import ipaddress
 import os
 import re
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -422,6 +423,10 @@ class AgentSection(_Section, frozen=True):
         "list_files", "read_file", "write_file", "edit_file", "search_files", "run_command",
         "run_python", "http_fetch",
     )  # fmt: skip
+    fallbacks: Annotated[
+        tuple[str, ...],
+        Meta(max_length=8, description="PROVIDER/MODEL, in order, in place of those of the provider itself"),
+    ] = ()
     limits: Limits = Limits()
 
 
@@ -511,16 +516,20 @@ def load_config(path: Path | None) -> Config:
 
     Raises ConfigError with the file, the key and the line.
     """
+    return parse_config(config_text(path), str(path or default_config_path()))
+
+
+def config_text(path: Path | None) -> str:
+    """What stands in a configuration file, "" where the default one is missing; ConfigError."""
     found = path or default_config_path()
     try:
-        text = found.read_text(encoding="utf-8")
+        return found.read_text(encoding="utf-8")
     except FileNotFoundError:
         if path is None:
-            return Config()
+            return ""
         raise ConfigError(f"{found}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{found}: cannot be read: {error}") from None
-    return parse_config(text, str(found))
 
 
 def parse_config(text: str, source: str = "configuration") -> Config:
@@ -608,13 +617,19 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
         raise ConfigError(f"{source}{where}: providers.builtin: this name is Certosa's own")
     for name, section in config.providers.items():
         for at in section.fallbacks:
-            other, slash, model = at.partition("/")
-            if not (slash and model) or other == name or other not in {"builtin", *config.providers}:
+            if not leads_to(at, {"builtin", *config.providers} - {name}):
                 where = _line(text, ("providers", name, "fallbacks"))
                 raise ConfigError(
                     f"{source}{where}: providers.{name}.fallbacks: {at!r} is not PROVIDER/MODEL of another"
                     " provider in this file, or of builtin"
                 )
+    for at in config.agent.fallbacks:
+        if not leads_to(at, {"builtin", *config.providers}):
+            where = _line(text, ("agent", "fallbacks"))
+            raise ConfigError(
+                f"{source}{where}: agent.fallbacks: {at!r} is not PROVIDER/MODEL of a provider in this file,"
+                " or of builtin"
+            )
     if config.agent.provider not in {"builtin", *config.providers}:
         where = _line(text, ("agent", "provider"))
         raise ConfigError(
@@ -632,6 +647,12 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
     if not Path(config.jail.python).is_absolute():
         raise ConfigError(f"{source}{_line(text, ('jail', 'python'))}: jail.python: not an absolute path")
     return config
+
+
+def leads_to(at: str, providers: Collection[str]) -> bool:
+    """Whether a fallback is PROVIDER/MODEL of one of these."""
+    name, _, model = at.partition("/")
+    return bool(model) and name in providers
 
 
 def _check_jails(config: Config, text: str, source: str) -> None:

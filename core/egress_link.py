@@ -119,7 +119,8 @@ class EgressLink:
     def describe(self) -> dict[str, int | bool]:
         """How much is under way, for a dump of states."""
         with self._lock:
-            return {"up": self.up, "streams": len(self._streams), "questions": len(self._questions)}
+            found = {"up": self.up, "streams": len(self._streams), "questions": len(self._questions)}
+        return {**found, "fetches": len(self.fetches)}
 
     # -- the vault ----------------------------------------------------------------------------------
 
@@ -194,6 +195,7 @@ class EgressLink:
             body.messages,
             body.tools,
             request.turn.sampling,
+            fallbacks=agent.fallbacks,
             turn=request.turn.turn,
             request=request.turn.request,
             traceparent=request.turn.traceparent,

@@ -99,6 +99,11 @@ class FetchLink:
                 if (found := self._close(id)) is not None:
                     found.reply.fail(failure.code, failure.message, failure.retry_after_s)
 
+    def __len__(self) -> int:
+        """How many run."""
+        with self._lock:
+            return len(self._by_name)
+
     def lose(self) -> None:
         """The link is gone: everything that waits for an answer fails."""
         with self._lock:

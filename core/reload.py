@@ -2,6 +2,7 @@
 
 The new file is checked whole; one that is wrong in anything changes nothing. What can only count
 after a restart keeps its old value until then, in every process alike, and is named in the log.
+One that looks cut short is taken only when it is asked for twice.
 """
 
 import os
@@ -11,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from core.config import Config, load_config
+from core.config import Config, config_text, default_config_path, parse_config
+from core.cut_short import cut_short
 from core.errors import ConfigError, CoreError
 from core.limits import LIMITS
 from jail.host.messages import HostError
@@ -47,6 +49,7 @@ class Reloader:
 
     Args:
         config: as started with.
+        text: what the file said then.
         path: where the file lies; None: the default place.
         open_files: opens certificates, keys and the provider key file of a configuration, by flag.
         on_use: is given each configuration that is in use from now on.
@@ -55,11 +58,14 @@ class Reloader:
     def __init__(
         self,
         config: Config,
+        text: str,
         path: Path | None,
         open_files: Callable[[Config], dict[str, int]],
         on_use: Callable[[Config], None] = lambda _: None,
     ) -> None:
         self._config = config
+        self._text = text
+        self._doubted = ""
         self._path = path
         self._open_files = open_files
         self._on_use = on_use
@@ -67,7 +73,9 @@ class Reloader:
     def __call__(self) -> Fresh:
         """Read what is new. Raises HostError where the file or one that it names won't do."""
         try:
-            written = load_config(self._path)
+            text = config_text(self._path)
+            written = parse_config(text, str(self._path or default_config_path()))
+            self._doubt(text)
             # --data-dir, where it was given, stands in what we run with
             server = msgspec.structs.replace(written.server, data_dir=self._config.server.data_dir)
             written = msgspec.structs.replace(written, server=server)
@@ -83,11 +91,17 @@ class Reloader:
             REPLACEABLE,
             lambda: check_files(config, files),
             {"changed": changed, "after_restart": later},
-            lambda: self._in_use(config),
+            lambda: self._in_use(config, text),
         )
 
-    def _in_use(self, config: Config) -> None:
-        self._config = config
+    def _doubt(self, text: str) -> None:
+        why = "" if text == self._doubted else cut_short(self._text, text)
+        self._doubted = text if why else ""
+        if why:
+            raise ConfigError(f"{why}: is it still being written? If it is meant so, send SIGHUP again")
+
+    def _in_use(self, config: Config, text: str) -> None:
+        self._config, self._text = config, text
         self._on_use(config)
 
 

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from core.backup.archive import STAGING
-from core.config import Config, is_loopback
+from core.config import Config, config_text, is_loopback
 from core.errors import CoreError
 from core.limits import JailLimits
 from core.log import configure_logging
@@ -86,6 +86,7 @@ def serve(config: Config, config_path: Path | None) -> int:
         log.info("server_started", data_dir=str(data_dir), config=str(config_path or ""))
         reload = Reloader(
             config,
+            config_text(config_path),
             config_path,
             lambda new: open_files(new, data_dir, owners),
             lambda new: limits.use(new.jail),

@@ -12,6 +12,7 @@ from actors.observer import Observer
 from actors.service import TurnSpec
 from actors.supervisor import ChildSpec, FindChild, ListChildren, Supervisor, Timers
 from actors.user_messages import (
+    CANCELLED,
     AnswerApproval,
     CancelCall,
     CancelTurn,
@@ -39,10 +40,11 @@ class RunTurn:
 
 @dataclass(frozen=True, slots=True)
 class StopTurn:
-    """Cancel a turn of a user's."""
+    """Cancel a turn of a user's; ``why`` is told to whoever reads its end."""
 
     user: str
     turn: str
+    why: str = CANCELLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,9 @@ class Users(Supervisor):
             case RunTurn(spec):
                 self._pass_on(spec.handle.user, StartTurn(spec))
                 return None
-            case StopTurn(user, turn):
+            case StopTurn(user, turn, why):
                 if (ref := self._find(user)) is not None:
-                    tell(ref, CancelTurn(turn))
+                    tell(ref, CancelTurn(turn, why))
                 return None
             case ToUser(user, inner):
                 # looked at here: what came before the user's end is ahead of their actor's Leave
@@ -152,9 +154,9 @@ class Turns:
         """Run a turn; how it goes is read in its log."""
         tell(self._users, RunTurn(spec))
 
-    def cancel(self, user: str, turn: str) -> None:
+    def cancel(self, user: str, turn: str, why: str = CANCELLED) -> None:
         """End a turn early; harmless when it is over."""
-        tell(self._users, StopTurn(user, turn))
+        tell(self._users, StopTurn(user, turn, why))
 
     def answer_approval(self, user: str, approval: str, allow: bool, answered: Answered) -> None:
         """Answer a question to a user; ``answered`` is called once, on an actor's thread."""

@@ -16,6 +16,7 @@ from core.vault.handle import UserHandle
 from jail.wire.schema import Failure
 
 _ANSWER_S = 15.0
+_TRIES, _AGAIN_S = 5, 0.1
 
 _log = structlog.get_logger()
 
@@ -57,14 +58,16 @@ class ApprovalDesk:
 
     async def answer(self, handle: UserHandle, approval: str, allow: bool) -> ApprovalRow:
         """Answer one, durably. NoSuchApproval; AlreadyDecided for one that is not open."""
-        found = await self._find(handle, approval)
-        if found.outcome is None:
+        for _ in range(_TRIES):
+            found = await self._find(handle, approval)
+            if found.outcome is not None:
+                raise AlreadyDecided(found.outcome)
             outcome = await self._decide(handle.user, approval, allow)
             if outcome is not None:
                 return found._replace(outcome=outcome)
-            # it was decided between the two looks
-            found = await self._find(handle, approval)
-        raise AlreadyDecided(found.outcome)
+            # decided between the two looks; or so new that its user's actor does not know that it is kept
+            await asyncio.sleep(_AGAIN_S)
+        raise AlreadyDecided((await self._find(handle, approval)).outcome)
 
     async def _find(self, handle: UserHandle, approval: str) -> ApprovalRow:
         found = await ask_storage(self._storage, handle, lambda store: ApprovalRecords(store).find(approval))

@@ -38,6 +38,7 @@ def show(arguments: argparse.Namespace) -> int:
         print(f"{key}: {harmless(agent[key])}")
     print(f"tools: {', '.join(agent['tools'])}")
     print(f"ask: {', '.join(agent['ask'])}")
+    print(f"fallbacks: {harmless(', '.join(agent['fallbacks']))}")
     for key, value in agent["limits"].items():
         print(f"limits.{key}: {value}")
     return 0
@@ -54,6 +55,8 @@ def set_(arguments: argparse.Namespace) -> int:
         body["tools"] = [tool for tool in arguments.tools.split(",") if tool]
     if arguments.ask is not None:
         body["ask"] = [tool for tool in arguments.ask.split(",") if tool]
+    if arguments.fallbacks is not None:
+        body["fallbacks"] = [at for at in arguments.fallbacks.split(",") if at]
     for limit in arguments.limit or ():
         key, equals, value = limit.partition("=")
         if not equals or not value.isdecimal():

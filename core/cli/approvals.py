@@ -1,16 +1,18 @@
 """``certosa approval``, and the question that ``certosa chat`` puts to whoever sits there."""
 
 import argparse
+import contextlib
 import select
 import sys
+import termios
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 from urllib.parse import quote
 
 from core.cli.account import connect_api
 from core.cli.api import ApiClient, Piece
-from core.cli.output import harmless, print_json, print_table
+from core.cli.output import harmless, print_json, print_table, unhidden
 
 _LOOK_S = 0.2
 _SHOWN = 60
@@ -28,7 +30,8 @@ def list_all(arguments: argparse.Namespace) -> int:
                 time.strftime("%H:%M:%S", time.localtime(row["expires_s"])),
                 row["session"] or "",
                 row["name"],
-                row["arguments"][:_SHOWN] + ("..." if row["cut"] or len(row["arguments"]) > _SHOWN else ""),
+                unhidden(row["arguments"][:_SHOWN])
+                + ("..." if row["cut"] or len(row["arguments"]) > _SHOWN else ""),
             ]
             for row in rows
         ]
@@ -36,6 +39,11 @@ def list_all(arguments: argparse.Namespace) -> int:
     else:
         print("Nothing waits for you.", file=sys.stderr)
     return 0
+
+
+def _short(row: dict[str, Any]) -> str:
+    more = row["cut"] or len(row["arguments"]) > _SHOWN
+    return unhidden(row["arguments"][:_SHOWN]) + ("..." if more else "")
 
 
 def allow(arguments: argparse.Namespace) -> int:
@@ -70,6 +78,9 @@ def ask_person(
 
     Only a plain yes is one. ``stdin`` is a terminal: it gives a line at a time.
     """
+    with contextlib.suppress(termios.error, OSError, ValueError):
+        # what was typed before the question is no answer to it
+        termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
     err.write(f"Allow {harmless(piece.name)}? [y/N] ")
     err.flush()
     while not given_up() and time.time() < piece.expires_s:

@@ -148,7 +148,7 @@ class _Cancel:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._turn_id = ""
+        self._unasked: list[str] = []  # the turn, until the server was asked: popped, so asked once
         self.wanted = False
 
     @contextmanager
@@ -162,7 +162,7 @@ class _Cancel:
 
     def started(self, turn: Turn) -> None:
         """The turn has an id now; a Ctrl-C that came before is carried out."""
-        self._turn_id = turn.turn_id
+        self._unasked.append(turn.turn_id)
         if self.wanted:
             self._ask()
 
@@ -170,13 +170,16 @@ class _Cancel:
         if self.wanted:
             raise KeyboardInterrupt
         self.wanted = True
-        if self._turn_id:
-            self._ask()
+        self._ask()
 
     def _ask(self) -> None:
         """Raises KeyboardInterrupt where the server is gone: then leaving is all that is left."""
         try:
-            self._client.cancel_turn(self._turn_id)
+            turn_id = self._unasked.pop()
+        except IndexError:
+            return  # not begun, or asked already: a signal may come between any two lines of started()
+        try:
+            self._client.cancel_turn(turn_id)
         except CommandFailed as error:
             # A refusal says that the turn has just ended, which its own stream is about to say.
             if error.status == UNREACHABLE:

@@ -16,12 +16,29 @@ _VISIBLE: dict[int, str] = {
 }
 
 
+# Zero-width characters, other line ends, fillers and tags (Unicode TR 36): they show as nothing at all. Some
+# are right in an emoji or in Persian, so they are left alone where nothing hangs on them.
+_INVISIBLE: dict[int, str] = dict.fromkeys(
+    (
+        0xAD, 0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, *range(0x200B, 0x2010), 0x2028, 0x2029,
+        *range(0x2060, 0x2070), 0x2800, 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0,
+        *range(0xE0000, 0xE0200),
+    ),
+    "\ufffd",
+)  # fmt: skip
+
+
 def harmless(text: str) -> str:
     """Text in which nothing speaks to a terminal: control characters become visible signs.
 
     Works on any piece of a stream: an escape sequence cut in two is as dead as a whole one.
     """
     return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def unhidden(text: str) -> str:
+    """The same for what a person is to judge: nothing in it is invisible, or breaks a line unseen."""
+    return harmless(text).translate(_INVISIBLE)
 
 
 def print_json(value: Any) -> None:

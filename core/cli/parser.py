@@ -152,6 +152,7 @@ def _add_agents(commands: Any) -> None:
         one.add_argument("--model", metavar="NAME", help="one of the provider's")
         one.add_argument("--tools", metavar="A,B", help="the tools it may use; empty: none")
         one.add_argument("--ask", metavar="A,B", help="those that act only once you allow it; empty: none")
+        one.add_argument("--fallbacks", metavar="P/M,P/M", help="in order; empty: the provider's own")
         one.add_argument(
             "--limit", metavar="NAME=NUMBER", action="append", help="such as rounds=5; may be repeated"
         )

@@ -46,9 +46,9 @@ def add(arguments: argparse.Namespace) -> int:
 
 
 def list_all(arguments: argparse.Namespace) -> int:
-    """List the configured providers; of keys only whether there is one."""
+    """List the configured providers; of keys only whether there is one, in the file or in the vault."""
     config = configured(arguments)
-    keys = known_keys(config)
+    keys = _all_keys(config)
     rows = [_row(config, name, keys) for name in ("builtin", *sorted(config.providers))]
     if arguments.json:
         print_json({"providers": rows})
@@ -67,6 +67,17 @@ def list_all(arguments: argparse.Namespace) -> int:
         ],
     )  # fmt: skip
     return 0
+
+
+def _all_keys(config: Config) -> frozenset[str] | None:
+    """The providers that have a key. Those kept in the vault a running server alone can tell."""
+    in_file = known_keys(config)
+    try:
+        rows = connect_admin(config).call("GET", "/v1/providers")["providers"]
+    except CommandFailed:
+        return in_file
+    said = frozenset(row["name"] for row in rows if row["key"])
+    return said if in_file is None else said | in_file
 
 
 def test(arguments: argparse.Namespace) -> int:

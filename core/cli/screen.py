@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Protocol, TextIO
 
 from core.cli.api import Piece
-from core.cli.output import harmless, print_json
+from core.cli.output import harmless, print_json, unhidden
 
 _RESULT_LINES = 12
 _LINE_CHARACTERS = 200
@@ -70,7 +70,7 @@ class TextScreen:
         elif piece.kind == "approval_wanted":
             # the end of what is shown is not to look like the end of what is asked
             more = " ... (there is more: GET /v1/approvals)" if piece.cut else ""
-            self._aside(f"{piece.name} {piece.text}{more}", _APPROVAL_LINES, "? ", wide=True)
+            self._aside(f"{piece.name} {unhidden(piece.text)}{more}", _APPROVAL_LINES, "? ", wide=True)
         elif piece.kind == "approval_resolved":
             self._aside(piece.text, 1, "  = ")
         elif piece.kind == "notice":

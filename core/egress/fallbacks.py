@@ -1,6 +1,6 @@
 """A provider with others to turn to, in order, as long as nothing of the answer has come."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +20,16 @@ class Fallback(NamedTuple):
     name: str
     provider: Provider
     model: str
+
+
+def behind(names: Iterable[str], providers: Mapping[str, Provider]) -> list[Fallback]:
+    """What a list of PROVIDER/MODEL leads to; one that is gone since it was checked is passed over.
+
+    Args:
+        providers: by name, without fallbacks of their own.
+    """
+    found = [(name, model) for name, _, model in (at.partition("/") for at in names)]
+    return [Fallback(name, providers[name], model) for name, model in found if name in providers]
 
 
 class WithFallbacks:

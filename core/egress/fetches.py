@@ -64,6 +64,13 @@ class Fetches:
                 if (stream := self._running.cancel(id)) is not None:
                     stream.close()
 
+    def describe(self) -> list[dict[str, object]]:
+        """Whose requests run, for which turn, for a dump of states; an address may hold what is a user's."""
+        return [
+            {"id": id_, "user": stream.ask.user, "turn": stream.ask.turn, "method": stream.ask.method}
+            for id_, stream in self._running.streams()
+        ]
+
     def set_open(self, is_open: bool) -> None:
         """Whether the link takes anything at present."""
         self._running.set_open(is_open)

@@ -96,6 +96,7 @@ class ChatStart(_Message, frozen=True):
     """Open a model stream. Answers: ChatItems within credit, then ChatDone or ChatFailed.
 
     ``files`` is filled in by egress, from the ChatFiles before: what is attached to the messages, by path.
+    ``fallbacks`` are the agent's own, PROVIDER/MODEL, in place of the provider's.
     ``turn`` and ``request`` are ids for the log, ``traceparent`` the trace that the model server is sent.
     """
 
@@ -106,6 +107,7 @@ class ChatStart(_Message, frozen=True):
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
     files: dict[str, bytes] = msgspec.field(default_factory=dict)
+    fallbacks: tuple[str, ...] = ()
     turn: str = ""
     request: str = ""
     traceparent: str = ""

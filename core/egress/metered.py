@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
+import structlog
 
 from core.egress.messages import ChatStart
 from core.egress.providers import Counter, Outlet, ProviderError
@@ -22,8 +23,12 @@ _A_MESSAGE, _A_TOOL, _A_CHAT = 16, 64, 64
 """Tokens that formats and templates put around what is said: more than they use."""
 _A_PICTURE, _PDF_BYTES_PER_TOKEN = 5_000, 8
 """What a picture and a PDF file are held as: by their pixels and pages they are mostly less."""
+_AROUND_MOST, _OUTPUT_MOST = 4, 2
+"""How much more than was held a server may say: for templates of its own, or an answer past its bound."""
 _ESTIMATED_BYTES_PER_TOKEN = 3
 """Where nobody told: English has 4, other languages and code have less. Rather too many than too few."""
+
+_log = structlog.get_logger(__name__)
 
 
 class Chatting(Protocol):
@@ -88,9 +93,10 @@ class Metered:
                 sampling = msgspec.structs.replace(ask.sampling, max_tokens=grant.amount.output_tokens)
                 ask = msgspec.structs.replace(ask, sampling=sampling)
             end = await self._provider.chat(ask, counted)
-            counted.usage(end.usage)
-            counted.whole = True
-            return end
+            usage = counted.end(end.usage, sent, grant)
+            if usage != end.usage:
+                _log.warning("usage_not_believed", provider=ask.provider, told=msgspec.to_builtins(end.usage))
+            return msgspec.structs.replace(end, usage=usage)
         except ProviderError as error:
             nothing = error.spent == "nothing"
             raise
@@ -122,7 +128,7 @@ class _Counted:
         self._out = out
         self._told = Usage()
         self._bytes = 0
-        self.whole = False
+        self._whole = False
 
     async def text(self, text: str) -> None:
         """Pass it on."""
@@ -140,18 +146,30 @@ class _Counted:
         await self._out.call(call)
 
     def usage(self, usage: Usage) -> None:
-        """What the upstream says."""
+        """What the upstream says so far."""
         self._told = usage
 
+    def end(self, usage: Usage, sent: _Sent, grant: Grant) -> Usage:
+        """What it says when it is done; returns that, or as much of it as can be."""
+        self._told, self._whole = usage, True
+        return self._most(sent, grant)
+
+    def _most(self, sent: _Sent, grant: Grant) -> Usage:
+        # a token is a byte at least; what thinks unseen is still held to what it was granted
+        return Usage(
+            min(self._told.input_tokens, sent.bytes + _AROUND_MOST * sent.around),
+            min(self._told.output_tokens, max(_OUTPUT_MOST * grant.amount.output_tokens, self._bytes)),
+        )
+
     def amount(self, sent: _Sent, grant: Grant) -> tuple[Amount, bool]:
-        """What was used, and whether that is an estimate: where the answer was cut or nobody told.
+        """What was used, and whether that is an estimate: of a cut answer, or where nobody said what can be.
 
         An estimate is at most what was held: the upstream was told to keep within it.
         """
-        told = self._told
+        told = self._most(sent, grant)
         both = sent.bytes + self._bytes
-        if self.whole and (told.input_tokens or told.output_tokens):
-            return Amount(1, told.input_tokens, told.output_tokens, both), False
+        if self._whole and (told.input_tokens or told.output_tokens):
+            return Amount(1, told.input_tokens, told.output_tokens, both), told != self._told
         guess = min(_estimate(sent.bytes) + sent.around, grant.amount.input_tokens)
         output_tokens = max(told.output_tokens, min(_estimate(self._bytes), grant.amount.output_tokens))
         return Amount(1, told.input_tokens or guess, output_tokens, both), True

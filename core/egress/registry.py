@@ -7,7 +7,7 @@ from typing import NamedTuple
 from core.config import Config, ProviderSection
 from core.egress.anthropic import AnthropicProvider
 from core.egress.builtin import BuiltinProvider
-from core.egress.fallbacks import Fallback, WithFallbacks
+from core.egress.fallbacks import WithFallbacks, behind
 from core.egress.metered import Chatting, Metered
 from core.egress.model_server import Key, ModelServer
 from core.egress.observed import Observed
@@ -22,11 +22,12 @@ _BUILTIN_TOKENS = 8_192
 
 
 class Registry(NamedTuple):
-    """All providers by name: as chats use them, ``builtin`` too, the bare servers, for tests, and between
-    the two what knows how each is.
+    """All providers by name: as chats use them, ``builtin`` too, the same without their fallbacks, the bare
+    servers, for tests, and between these what knows how each is.
     """
 
     chat: dict[str, Provider]
+    single: dict[str, Provider]
     servers: dict[str, ModelServer]
     upstreams: dict[str, Upstream]
 
@@ -68,17 +69,12 @@ def make_providers(
     found = dict(single)
     for name, section in config.providers.items():
         if section.fallbacks:
-            behind = [_fallback(at, single) for at in section.fallbacks]
-            found[name] = WithFallbacks(name, single[name], behind, partial(metrics.fell_back, name))
-    return Registry(found, servers, upstreams)
+            found[name] = WithFallbacks(
+                name, single[name], behind(section.fallbacks, single), partial(metrics.fell_back, name)
+            )
+    return Registry(found, single, servers, upstreams)
 
 
 def _server(name: str, section: ProviderSection, key: Key, striker: Striker) -> ModelServer:
     kind = AnthropicProvider if section.kind == "anthropic" else OpenAiProvider
     return kind(name, section, key, striker)
-
-
-def _fallback(at: str, providers: Mapping[str, Provider]) -> Fallback:
-    """PROVIDER/MODEL, which the configuration was checked for."""
-    name, _, model = at.partition("/")
-    return Fallback(name, providers[name], model)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from core.config import Config
 from core.egress.account_messages import AccountQuestion
 from core.egress.accounts import Accounts, OpenAccounts
 from core.egress.credential_audit import record_of
+from core.egress.credential_messages import Credentials, ListCredentials
 from core.egress.fetch_messages import FetchQuestion
 from core.egress.fetches import Fetches
 from core.egress.keyfile import read_provider_keys
@@ -98,7 +99,14 @@ class Egress:
         self._trials: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._removals: set[asyncio.Task[None]] = set()
-        self._streams = Streams(self._registry.chat, self.link.send, striker, _limits(config))
+        self._streams = Streams(
+            self._registry.chat,
+            self.link.send,
+            striker,
+            _limits(config),
+            self._registry.single,
+            self._metrics.fell_back,
+        )
         self._sent, self._resolver = SentValues(), Resolver()
         self._own_rules = OwnRules(self._vault)
         self._fetches = Fetches(self._outside(config), self.link.send, self._metrics.fetches)
@@ -153,18 +161,22 @@ class Egress:
             self._striker = Striker([*keys.values(), *old])
             before, self._registry = self._registry, self._make_providers(config, keys, self._striker)
             self._keys, self._keyed = said, frozenset(keys)
-            left = self._streams.use(self._registry.chat, self._striker, _limits(config))
+            left = self._use_providers(config)
             closing = self._loop.create_task(_close_when_unused(before, {*left, *self._trials}))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
             _log.info("providers_replaced", providers=sorted(self._registry.chat), chats_left=len(left))
         else:
-            self._streams.use(self._registry.chat, self._striker, _limits(config))
+            self._use_providers(config)
         self._config = config
         self._accounts.use(config)
         self._fetches.use(self._outside(config))
         self._oauth.use(config)
         _log.info("config_used")
+
+    def _use_providers(self, config: Config) -> set["asyncio.Task[None]"]:
+        registry = self._registry
+        return self._streams.use(registry.chat, self._striker, _limits(config), registry.single)
 
     def _outside(self, config: Config) -> Outside:
         accounts = self._accounts
@@ -178,6 +190,7 @@ class Egress:
         return {
             "questions_at_the_vault": self._questions,
             "chats": self._streams.describe(),
+            "fetches": self._fetches.describe(),
             "providers": msgspec.to_builtins(self._states()),
         }
 
@@ -215,7 +228,7 @@ class Egress:
         elif isinstance(message, TryProvider):
             self._try(message)
         elif isinstance(message, ListProviders):
-            self.link.send(ProvidersListed(message.id, self._states()))
+            self._list_providers(message.id)
         elif isinstance(message, AskMetrics):
             self.link.send(MetricsTold(message.id, self._measured()))
         elif isinstance(message, FetchQuestion):
@@ -257,11 +270,26 @@ class Egress:
     def _limit_met(self, id: int, met: Met) -> None:
         self.link.send(LimitMet(id, met.level, met.dimension, met.text))
 
-    def _states(self) -> tuple[ProviderState, ...]:
+    def _list_providers(self, id: int) -> None:
+        """Which have a key is the vault's to say too, which answers from its own thread."""
+
+        def listed(answer: Answer) -> None:
+            kept = answer.credentials if isinstance(answer, Credentials) else ()
+            named = {one.name for one in kept}
+            self.link.send(ProvidersListed(id, self._states(named)))
+
+        def pass_on(answer: Answer) -> None:
+            self._loop.call_soon_threadsafe(listed, answer)
+
+        if not tell(self._vault, Ask(ListCredentials(id, ""), pass_on)):
+            self.link.send(Refused(id, "the egress process is ending; try again"))
+
+    def _states(self, in_vault: Collection[str] = ()) -> tuple[ProviderState, ...]:
         now_s = self._loop.time()
         found = [ProviderState("builtin", "closed", 0, 0, False)]
         for name, upstream in sorted(self._registry.upstreams.items()):
-            found.append(upstream.state(now_s, name in self._keyed))
+            has_key = name in self._keyed or f"provider:{name}" in in_vault
+            found.append(upstream.state(now_s, has_key))
         return tuple(found)
 
     def _measured(self) -> tuple[Family, ...]:

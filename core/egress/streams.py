@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import structlog
 
 from core.acting import acting, parse_trace
 from core.egress.attached import Attached
+from core.egress.fallbacks import WithFallbacks, behind
 from core.egress.messages import (
     ChatCancel,
     ChatCredit,
@@ -43,10 +45,11 @@ class Streams:
     """Starts chats, gives them credit, ends them. On the loop's thread only.
 
     Args:
-        providers: by name.
+        providers: by name; ``single`` the same without their fallbacks, for agents that have their own.
         send: takes a message for core, at once.
         striker: knows every secret that must not come back.
         limits: more chats than these are refused as ``overloaded``.
+        fell_back: told the provider that an agent's own fallback answered for.
     """
 
     def __init__(
@@ -55,8 +58,11 @@ class Streams:
         send: Callable[[msgspec.Struct], None],
         striker: Striker,
         limits: StreamLimits,
+        single: Mapping[str, Provider] | None = None,
+        fell_back: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._providers = providers
+        self._fell_back = fell_back
+        self._providers, self._single = providers, single or providers
         self._send = send
         self._striker = striker
         self._limits = limits
@@ -86,10 +92,15 @@ class Streams:
         task.add_done_callback(lambda _: self._attached.drop(ask.id))
 
     def use(
-        self, providers: Mapping[str, Provider], striker: Striker, limits: StreamLimits
+        self,
+        providers: Mapping[str, Provider],
+        striker: Striker,
+        limits: StreamLimits,
+        single: Mapping[str, Provider] | None = None,
     ) -> set["asyncio.Task[None]"]:
         """Start chats with these from now on; returns those that still run with what was there before."""
         self._providers, self._striker, self._limits = providers, striker, limits
+        self._single = single or providers
         return self._running.tasks()
 
     def describe(self) -> list[dict[str, object]]:
@@ -152,11 +163,18 @@ class Streams:
             self._send(ChatDone(ask.id, outcome))
             log.debug("chat_ended", finish=outcome.finish)
 
+    def _provider(self, ask: ChatStart) -> Provider:
+        if not ask.fallbacks:
+            return self._providers[ask.provider]
+        name, single = ask.provider, self._single
+        others = behind(ask.fallbacks, single)
+        return WithFallbacks(name, single[name], others, partial(self._fell_back, name))
+
     async def _outcome(self, stream: Stream) -> ChatEnd | Failure:
         ask = stream.ask
         try:
             async with asyncio.timeout(MAX_STREAM_S):
-                return await self._providers[ask.provider].chat(ask, stream)
+                return await self._provider(ask).chat(ask, stream)
         except ProviderError as error:
             return error.failure
         except TimeoutError:

@@ -15,6 +15,7 @@ from aiohttp import web
 from core.config import AccessSection
 from core.hub.errors import HubError
 from core.hub.logins import FailedLogins
+from core.metrics import Metrics
 from core.vault.tokens import public_id
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -34,8 +35,10 @@ _log = structlog.get_logger()
 class Access:
     """Used on the hub's loop. ``login_failed`` is told the address and public id of each wrong token."""
 
-    def __init__(self, section: AccessSection, login_failed: Callable[[str, str], None]) -> None:
-        self._login_failed = login_failed
+    def __init__(
+        self, section: AccessSection, login_failed: Callable[[str, str], None], metrics: Metrics
+    ) -> None:
+        self._login_failed, self._metrics = login_failed, metrics
         self._logins = FailedLogins(section)
         self.apply(section)
 
@@ -80,6 +83,7 @@ class Access:
         """HubError 429 while this client has to wait."""
         wait_s = self._logins.wait_s(self.address(request), token, time.monotonic())
         if wait_s > 0:
+            self._metrics.login_failed("waiting")
             raise _wait(wait_s)
 
     def failed(self, request: web.Request, token: str) -> None:
@@ -87,6 +91,7 @@ class Access:
         address = self.address(request)
         wait_s = self._logins.failed(address, token, time.monotonic())
         # the id is public; that of a real token says whose was tried
+        self._metrics.login_failed("wrong")
         self._login_failed(address, public_id(token) or "")
         _log.warning(
             "login_failed", address=address, token_id=public_id(token) or "", wait_s=round(wait_s, 3)

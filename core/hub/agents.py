@@ -16,9 +16,9 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from core.config import AgentSection, Config
+from core.config import AgentSection, Config, leads_to
 from core.errors import CoreError
-from jail.wire.schema import Agent, Limits, Name
+from jail.wire.schema import Agent, Fallback, Limits, Name
 
 DEFAULT_AGENT = "assistant"
 MAX_FILE_BYTES = 64 << 10
@@ -51,6 +51,7 @@ class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Annotated[str, Meta(max_length=128)] | msgspec.UnsetType = msgspec.UNSET
     tools: Annotated[tuple[Name, ...], Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
     ask: Annotated[tuple[Name, ...], Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+    fallbacks: Annotated[tuple[Fallback, ...], Meta(max_length=8)] | msgspec.UnsetType = msgspec.UNSET
     limits: dict[str, Any] = {}
 
 
@@ -125,6 +126,7 @@ class Agents:
                 model=base.model if file.model is msgspec.UNSET else file.model,
                 tools=tools,
                 ask=ask,
+                fallbacks=base.fallbacks if file.fallbacks is msgspec.UNSET else file.fallbacks,
                 limits=_capped(msgspec.convert(limits, Limits), base.limits),
             )
         except msgspec.ValidationError as error:
@@ -134,6 +136,12 @@ class Agents:
                 f"agents/{name}.toml: provider: this server has no {agent.provider!r};"
                 f" there are: {', '.join(sorted(self._providers))}"
             )
+        for at in agent.fallbacks:
+            if not leads_to(at, self._providers):
+                raise AgentFileError(
+                    f"agents/{name}.toml: fallbacks: {at!r} is not PROVIDER/MODEL of one here; there are:"
+                    f" {', '.join(sorted(self._providers))}"
+                )
         return agent
 
     @contextlib.contextmanager

@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import web
 
 from core.hub.errors import HubError, invalid
+from core.hub.request import decoded
 from core.hub.tokens import invalid_token
 from core.vault.handle import UserHandle
 
@@ -39,13 +40,9 @@ async def read_body(request: web.Request, handle: UserHandle | None) -> bytes:
 
 
 async def parsed(request: web.Request, kind: type[_T], handle: UserHandle) -> _T:
-    """A request's body, typed; HubError 400, and as :func:`read_body`."""
-    try:
-        return msgspec.json.decode(await read_body(request, handle), type=kind)
-    except msgspec.ValidationError as error:
-        raise invalid(f"the body will not do: {error}", "invalid_value") from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise invalid("the body is not JSON", "invalid_json") from None
+    """A request's body, typed; HubError 400 naming the field, and as :func:`read_body`."""
+    data = await read_body(request, handle)
+    return decoded(data, lambda body: msgspec.json.decode(body, type=kind), {})
 
 
 def as_expected(body: bytes, kind: type[_T]) -> _T:

@@ -18,8 +18,33 @@ from jail.wire.schema import Message
 
 _LARGE_BYTES = 1 << 20
 _MAX_LARGE = 12
-_MAX_LARGE_OF_USER = 3
 """Each costs about four times its size while it is read, and until its files are stored."""
+_MAX_LARGE_OF_USER = 3
+_CROWDED = _MAX_LARGE // 2
+"""From so many on only who has none gets one: a body may take a minute, and four users could have all."""
+
+
+class LargeRequests:
+    """How many are in memory, and whose. Pure."""
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+
+    def enter(self, user: str) -> None:
+        """Count one in; HubError 429 where there are too many."""
+        total = self._of.total()
+        most = 1 if total >= _CROWDED else _MAX_LARGE_OF_USER
+        if total >= _MAX_LARGE or self._of[user] >= most:
+            raise HubError(
+                429, "as many large requests are read as can be; try again", "overloaded", retry_after_s=2
+            )
+        self._of[user] += 1
+
+    def leave(self, user: str) -> None:
+        """Count it out."""
+        self._of[user] -= 1
+        if not self._of[user]:
+            del self._of[user]
 
 
 class Intake:
@@ -29,7 +54,7 @@ class Intake:
         self._agents = agents
         self._keeper = Keeper(calls)
         self._limits = InboxLimits(config.max_attachments, config.max_attachment_bytes)
-        self._large: Counter[str] = Counter()
+        self._large = LargeRequests()
 
     def inbox(self) -> Inbox:
         """For the files of one request."""
@@ -42,17 +67,11 @@ class Intake:
         if length is not None and length <= _LARGE_BYTES:
             yield
             return
-        if self._large[user] >= _MAX_LARGE_OF_USER or self._large.total() >= _MAX_LARGE:
-            raise HubError(
-                429, "as many large requests are read as can be; try again", "overloaded", retry_after_s=2
-            )
-        self._large[user] += 1
+        self._large.enter(user)
         try:
             yield
         finally:
-            self._large[user] -= 1
-            if not self._large[user]:
-                del self._large[user]
+            self._large.leave(user)
 
     async def keep(
         self, handle: UserHandle, agent: str, messages: Sequence[Message], inbox: Inbox

@@ -42,7 +42,7 @@ from core.hub.openapi import OPENAPI_PATH, serve_openapi
 from core.hub.sessions import Sessions
 from core.hub.tls import Tls
 from core.hub.tokens import Verifier, authenticate
-from core.hub.turns import Starter, Turns
+from core.hub.turns import GONE, Starter, Turns
 from core.hub.usage import Accounts, AccountsApi, UsageApi
 from core.lag import watch_loop
 from core.metrics import Metrics
@@ -52,6 +52,7 @@ from core.vault.handle import UserHandle
 _MAX_ADMIN_BODY_BYTES = 64 << 10
 _MAX_ADMIN_CONNECTIONS = 256
 _CANCEL_S = 3.0
+_STOPPED = "the server was stopped before the turn was done: start it again when it is back"
 _CLOSE_S = 2.0
 _DISK_PERIOD_S = 1.0
 _MAX_LINE_BYTES = 8_190
@@ -108,7 +109,7 @@ class HubServer:
     def __init__(self, parts: HubParts) -> None:
         self._parts = parts
         self.admission = Admission(parts.config, parts.metrics, parts.home_excess)
-        self._access = Access(parts.access, parts.login_failed)
+        self._access = Access(parts.access, parts.login_failed, parts.metrics)
         self._exposition = Exposition(parts.metrics, parts.others_metrics)
         self._starter = Starter(parts.turns, parts.sessions, self.admission, parts.metrics)
         self._live = Live(
@@ -154,7 +155,7 @@ class HubServer:
         """No new turns; running ones get ``grace_s`` seconds, then are cancelled; close all."""
         self.admission.stopping = True
         if not await self.admission.drained(grace_s):
-            cancelled = self._starter.cancel_all()
+            cancelled = self._starter.cancel_all(_STOPPED)
             _log.warning("turns_cancelled_at_stop", turns=cancelled)
             if not await self.admission.drained(_CANCEL_S):
                 _log.error("turns_left_at_stop", turns=self.admission.running)
@@ -183,7 +184,7 @@ class HubServer:
     def cut_off(self, user: str) -> int:
         """End a user's connections that watch, and their turns; how many turns. On the loop's thread."""
         self._live.end_user(user)
-        return self._starter.cancel_all(user)
+        return self._starter.cancel_all(GONE, user)
 
     async def recheck_tokens(self) -> None:
         """End connections that were opened with a token which is none any more."""

@@ -8,6 +8,7 @@ from typing import Protocol
 import structlog
 
 from actors.service import TurnSpec
+from actors.user_messages import CANCELLED
 from core.acting import TRACE, acting, current_request, current_traceparent
 from core.errors import CoreError, SealError
 from core.hub.admission import Admission
@@ -25,6 +26,7 @@ from core.vault.handle import UserHandle
 from jail.wire.schema import Agent, Failure, Message, Sampling, TurnEnd
 
 SESSION_HEADER = "X-Certosa-Session"
+GONE = "the user was disabled or deleted"
 
 _log = structlog.get_logger()
 
@@ -36,7 +38,7 @@ class Turns(Protocol):
         """Run a turn; it ends by ``spec.sink.finish``, whatever happens."""
         ...
 
-    def cancel(self, user: str, turn: str) -> None:
+    def cancel(self, user: str, turn: str, why: str = CANCELLED) -> None:
         """End a turn early; harmless when it has ended."""
         ...
 
@@ -116,7 +118,7 @@ class Starter:
             leave()
             raise
         if not handle.standing.is_good():
-            opened.log.finish(Failure("cancelled", "the user was disabled or deleted"))
+            opened.log.finish(Failure("cancelled", GONE))
             raise invalid_token()
         # nothing waits between that look and this entry, by which cancel_all finds the turn
         running = RunningTurn(name, handle.user, opened.log, session_id is not None, opened.began_at)
@@ -150,16 +152,16 @@ class Starter:
         self.cancel(found)
         return found
 
-    def cancel(self, turn: RunningTurn) -> None:
+    def cancel(self, turn: RunningTurn, why: str = CANCELLED) -> None:
         """End a turn early, if it still runs."""
         if not turn.log.finished:
-            self._turns.cancel(turn.user, turn.id)
+            self._turns.cancel(turn.user, turn.id, why)
 
-    def cancel_all(self, user: str | None = None) -> int:
-        """End every turn early, or every one of a user's; how many there were."""
+    def cancel_all(self, why: str, user: str | None = None) -> int:
+        """End every turn early, or every one of a user's, and say why; how many there were."""
         running = [turn for turn in list(self._running.values()) if user in (None, turn.user)]
         for turn in running:
-            self.cancel(turn)
+            self.cancel(turn, why)
         return len(running)
 
     def _refusal(self, error: CoreError) -> CoreError:

@@ -20,6 +20,7 @@ from core.audit.records import Auditor, Record
 from core.ledger.book import Book
 from core.ledger.metering import Amount, Claim, Grant, LedgerUnavailable, LimitReached
 from core.ledger.store import LedgerStore
+from core.purge_clock import PurgeClock
 
 _MAX_BATCH = 256
 _MAX_WAITING = 4_096
@@ -91,6 +92,7 @@ class LedgerDesk:
         self._stopping = False
         self._kept: list[_Job] = []
         self._purge_at_s = 0.0
+        self._purge_clock = PurgeClock(store.purged_until_s(), wall_s)
         # a disk that hangs must not keep the process from its end
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
         self._thread.start()
@@ -200,7 +202,7 @@ class LedgerDesk:
             with self._store.transaction():
                 for job in jobs:
                     results.append(self._attempt(job, now_s))
-                self._purge(now_s)
+                self._purge()
         except sqlite3.Error as error:
             _log.error("ledger_disk_failed", error=type(error).__name__, detail=str(error))
             if self._stores is not None:
@@ -230,10 +232,12 @@ class LedgerDesk:
         except LimitReached as reached:
             return reached
 
-    def _purge(self, now_s: float) -> None:
+    def _purge(self) -> None:
         if monotonic() >= self._purge_at_s:
             self._purge_at_s = monotonic() + _PURGE_EVERY_S
-            self._book.purge(now_s)
+            until_s = self._purge_clock.now_s()
+            self._book.purge(until_s)
+            self._store.note_purged(int(until_s))
 
     def _reload(self) -> None:
         """What the book remembers may be of a transaction that came to nothing."""

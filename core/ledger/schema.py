@@ -48,5 +48,11 @@ CREATE TABLE told (
     PRIMARY KEY (user, day, level, dimension)
 ) STRICT, WITHOUT ROWID;
 """
-MIGRATIONS = (VERSION_1,)
+VERSION_2 = """
+CREATE TABLE purged (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    until_s INTEGER NOT NULL        -- what the clock of purges said last, as Unix time
+) STRICT;
+"""
+MIGRATIONS = (VERSION_1, VERSION_2)
 """``MIGRATIONS[n]`` leads from version n to n + 1."""

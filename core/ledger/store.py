@@ -206,6 +206,15 @@ class LedgerStore:
         for table in ("usage", "told"):
             self._db.execute(f"DELETE FROM {table} WHERE day < ?", (before,))  # noqa: S608 - names of ours
 
+    def purged_until_s(self) -> int | None:
+        """What the clock of purges said last, as Unix time; None before the first."""
+        row = self._db.execute("SELECT until_s FROM purged").fetchone()
+        return None if row is None else int(row[0])
+
+    def note_purged(self, until_s: int) -> None:
+        """Remember what the clock of purges said."""
+        self._db.execute("INSERT OR REPLACE INTO purged VALUES (1, ?)", (until_s,))
+
     def rows(self, user: str, since: str, until: str, most: int) -> list[UsageRow]:
         """At most that many rows of the days ``since`` to ``until``, the latest first; "" is everybody."""
         found = self._db.execute(

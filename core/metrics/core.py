@@ -108,6 +108,11 @@ class Metrics:
             r, "certosa_approvals_total", "Questions to users that were decided, by how.", "outcome",
             (*get_args(Resolution), "other"),
         )  # fmt: skip
+        self._logins_failed = Labelled(
+            r, "certosa_logins_failed_total",
+            "Tokens refused: wrong ones, and any of an address that has to wait for that.", "reason",
+            ("wrong", "waiting", "other"),
+        )  # fmt: skip
         self._restarts = Labelled(
             r, "certosa_restarts_total", "Children that a supervisor restarted.", "actor", ("other",)
         )
@@ -223,6 +228,10 @@ class Metrics:
     def approval_resolved(self, outcome: Resolution) -> None:
         """A question to a user was decided."""
         self._approvals.inc(outcome)
+
+    def login_failed(self, reason: Literal["wrong", "waiting"]) -> None:
+        """A token was wrong, or was not looked at because too many of its address were."""
+        self._logins_failed.inc(reason)
 
     def limit_met(self, level: Level, dimension: Dimension) -> None:
         """A user reached a limit of their day's; a hard one refused a request."""

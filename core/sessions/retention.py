@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from core.purge_clock import FiledPurgeClock
 from core.sessions.shelf import expire
 
 _DAY_S = 86_400
@@ -32,12 +33,16 @@ class Retention:
         directory: where ``<user>.db`` lie.
         number, threads: which thread, of how many.
         keep_days: 0: for ever.
+        clock: all threads'.
     """
 
-    def __init__(self, directory: Path, number: int, threads: int, keep_days: int) -> None:
+    def __init__(
+        self, directory: Path, number: int, threads: int, keep_days: int, clock: FiledPurgeClock
+    ) -> None:
         self._directory = directory
         self._number, self._threads = number, threads
         self._keep_s = keep_days * _DAY_S
+        self._clock = clock
         self._users: deque[str] = deque()
         self._next_s = time.monotonic()
 
@@ -62,7 +67,7 @@ class Retention:
         """Delete what is too old, inside a transaction of the caller's."""
         if not self._keep_s:
             return
-        deleted = expire(connection, int(time.time()) - self._keep_s, _AT_ONCE)
+        deleted = expire(connection, int(self._clock.now_s()) - self._keep_s, _AT_ONCE)
         if deleted:
             _log.info("sessions_expired", user=user, sessions=deleted)
         if deleted >= _AT_ONCE and user not in self._users:

@@ -26,6 +26,7 @@ from core.acting import current_request
 from core.errors import CoreError
 from core.kept_copy import forget_copies
 from core.metrics import StoreMetrics
+from core.purge_clock import FiledPurgeClock
 from core.sessions.approvals import ApprovalRecords
 from core.sessions.database import Database
 from core.sessions.errors import StorageError
@@ -100,8 +101,9 @@ class Storage:
     ) -> None:
         self.timed_out = timed_out
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clock = FiledPurgeClock(directory / "purged-until")
         self._threads = [
-            _StorageThread(directory, number, Retention(directory, number, threads, keep_days), stores)
+            _StorageThread(directory, number, Retention(directory, number, threads, keep_days, clock), stores)
             for number in range(threads)
         ]
         for thread in self._threads:

@@ -11,6 +11,7 @@ from core.oauth.grant import Grant
 from core.vault.credential_store import CredentialRow, CredentialStore
 from core.vault.errors import VaultRefusal
 from core.vault.keys import MasterKey
+from core.vault.register import Register, place
 from core.vault.sealing import seal, unseal
 from core.vault.terms import CredentialTerms, check_name, check_terms, check_value, is_client_secret
 
@@ -51,14 +52,19 @@ class Cabinet:
 
     Args:
         store: their rows.
+        register: which versions they have to have.
         salt_of: an owner's salt, None where there is no such owner.
         wall_s: the time as Unix seconds.
     """
 
     def __init__(
-        self, store: CredentialStore, salt_of: Callable[[str], bytes | None], wall_s: Callable[[], float]
+        self,
+        store: CredentialStore,
+        register: Register,
+        salt_of: Callable[[str], bytes | None],
+        wall_s: Callable[[], float],
     ) -> None:
-        self._store, self._salt_of, self._wall_s = store, salt_of, wall_s
+        self._store, self._register, self._salt_of, self._wall_s = store, register, salt_of, wall_s
 
     def put(self, master: MasterKey, owner: str, name: str, terms: CredentialTerms, value: str) -> int:
         """Keep one, or another in its place; returns its version. Raises VaultRefusal."""
@@ -83,30 +89,39 @@ class Cabinet:
         """Keep a grant in the place of the one it came of; returns its version.
 
         None, and nothing is kept, where the credential was deleted or is another by now. The old grant
-        is there until the new one is on the disk: one statement replaces it. Raises SealError.
+        is there until the new one is on the disk: one transaction replaces it. Raises SealError.
         """
         row = self._store.get(owner, name)
         if row is None or row.version != version:
             return None
-        terms = self._open(master, row).terms
-        version = self._store.next_version(owner, name)
-        sealed = self._seal(master, owner, name, version, _encode(_Record(terms, "", grant)))
-        self._store.put(row._replace(version=version, sealed=sealed))
-        return version
+        record = _Record(self._open(master, row).terms, "", grant)
+        return self._keep(master, row, record)
 
     def _put(self, master: MasterKey, owner: str, name: str, record: _Record) -> int:
         before = self._store.get(owner, name)
         if before is None and self._store.count(owner) >= _MAX_PER_OWNER:
             raise VaultRefusal(f"there are {_MAX_PER_OWNER} credentials already; delete some")
-        version = self._store.next_version(owner, name)
-        sealed = self._seal(master, owner, name, version, _encode(record))
-        self._store.put(CredentialRow(owner, name, version, sealed, int(self._wall_s()), None))
+        row = CredentialRow(owner, name, 0, b"", int(self._wall_s()), None)
+        return self._keep(master, row, record)
+
+    def _keep(self, master: MasterKey, row: CredentialRow, record: _Record) -> int:
+        owner, name = row.owner, row.name
+        with self._register.change() as state:
+            version = state.versions.get(place(owner, name), 0) + 1
+            sealed = self._seal(master, owner, name, version, _encode(record))
+            self._store.put(row._replace(version=version, sealed=sealed))
+            self._store.note_version(owner, name, version)
+            state.versions[place(owner, name)] = state.credentials[place(owner, name)] = version
+        self._store.forget_log()
         return version
 
     def remove(self, owner: str, name: str) -> None:
         """Forget one. Raises VaultRefusal where there is none."""
-        if not self._store.remove(owner, name):
-            raise VaultRefusal("no such credential")
+        with self._register.change() as state:
+            if not self._store.remove(owner, name):
+                raise VaultRefusal("no such credential")
+            state.credentials.pop(place(owner, name), None)
+        self._store.forget_log()
 
     def list(self, master: MasterKey, owner: str) -> list[CredentialInfo]:
         """An owner's, by name, without values. Raises SealError for a row that was changed."""
@@ -125,8 +140,8 @@ class Cabinet:
         """Seal all anew, within the caller's transaction; how many there were. Raises SealError."""
         count = 0
         for row in self._store.all():
-            key, place = self._key(old, row.owner), _place(row.owner, row.name, row.version)
-            data = unseal(key, place, row.sealed)
+            self._register.check(row.owner, row.name, row.version)
+            data = unseal(self._key(old, row.owner), _place(row.owner, row.name, row.version), row.sealed)
             sealed = self._seal(new, row.owner, row.name, row.version, data)
             self._store.reseal(row.owner, row.name, sealed)
             count += 1
@@ -143,8 +158,9 @@ class Cabinet:
         return seal(self._key(master, owner), _place(owner, name, version), data)
 
     def _open(self, master: MasterKey, row: CredentialRow) -> _Record:
-        place = _place(row.owner, row.name, row.version)
-        return _decode(unseal(self._key(master, row.owner), place, row.sealed))
+        self._register.check(row.owner, row.name, row.version)
+        data = unseal(self._key(master, row.owner), _place(row.owner, row.name, row.version), row.sealed)
+        return _decode(data)
 
     def _key(self, master: MasterKey, owner: str) -> bytes:
         salt = self._salt_of(owner)

@@ -30,7 +30,6 @@ class CredentialStore:
             f"INSERT OR REPLACE INTO credentials ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608
             row,
         )
-        self._checkpoint()
 
     def remove(self, owner: str, name: str) -> bool:
         """Whether there was one. Its version is remembered, so that no later one can be taken for it."""
@@ -38,17 +37,17 @@ class CredentialStore:
         if row is None:
             return False
         self._db.execute("DELETE FROM credentials WHERE owner = ? AND name = ?", (owner, name))
-        self._checkpoint()
         return True
 
-    def next_version(self, owner: str, name: str) -> int:
-        """A version that no record of this name has had."""
-        row = self._db.execute(
-            "INSERT INTO credential_versions (owner, name, version) VALUES (?, ?, 1)"
-            " ON CONFLICT (owner, name) DO UPDATE SET version = version + 1 RETURNING version",
-            (owner, name),
-        ).fetchone()
-        return int(row[0])
+    def note_version(self, owner: str, name: str, version: int) -> None:
+        """Remember the last version that a record of this name has had."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO credential_versions VALUES (?, ?, ?)", (owner, name, version)
+        )
+
+    def versions(self) -> list[tuple[str, str, int]]:
+        """The last version of every name there ever was, with its owner."""
+        return self._db.execute("SELECT owner, name, version FROM credential_versions").fetchall()
 
     def get(self, owner: str, name: str) -> CredentialRow | None:
         """One row."""
@@ -86,6 +85,6 @@ class CredentialStore:
         """Record when credentials (owner, name) were last used."""
         self._db.executemany("UPDATE credentials SET used_s = ?3 WHERE owner = ?1 AND name = ?2", list(used))
 
-    def _checkpoint(self) -> None:
-        # what was there before has to be gone from the log too, sealed as it is
+    def forget_log(self) -> None:
+        """After a change: what was there before has to be gone from the log too, sealed as it is."""
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

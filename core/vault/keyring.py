@@ -33,6 +33,7 @@ from core.vault.cabinet import Cabinet, Credential
 from core.vault.errors import VaultError, VaultRefusal
 from core.vault.key_source import Keys, KeySource
 from core.vault.keys import KEY_BYTES, SALT_BYTES, MasterKey
+from core.vault.register import Register
 from core.vault.sealing import seal, unseal
 from core.vault.store import VaultStore
 from core.vault.terms import CredentialTerms
@@ -68,7 +69,9 @@ class Keyring:
         self._store, self._source, self._step = store, source, step
         self._box = Box()
         self._salt = store.operator_salt(os.urandom(SALT_BYTES))
-        self._cabinet = Cabinet(store.credentials, self._salt_of, wall_s)
+        self._where, self._wall_s = where, wall_s
+        self.register: Register
+        self._cabinet: Cabinet
         self._master = self._right_key(keys, where)
 
     def new_data_key(self, user: str, salt: bytes) -> bytes:
@@ -145,12 +148,14 @@ class Keyring:
             self._store.set_verifier(keys.current.verifier())
         elif not keys.current.made(verifier):
             if keys.next is not None and keys.next.made(verifier):
+                self._open_with(keys.next)
                 self._settle()
                 return keys.next
             raise VaultError(
                 f"{where}: this master key did not make this vault; put master.key and vault.db"
                 " of the same backup there"
             )
+        self._open_with(keys.current)
         self._wrap_old_keys(keys.current)
         if keys.next is None:
             return keys.current
@@ -161,6 +166,10 @@ class Keyring:
             return keys.current
         self._settle()
         return keys.next
+
+    def _open_with(self, master: MasterKey) -> None:
+        self.register = Register(self._store, master, self._where)
+        self._cabinet = Cabinet(self._store.credentials, self.register, self._salt_of, self._wall_s)
 
     def _rotate(self, id: int) -> KeyRotated:
         following = self._source.make_next()
@@ -185,11 +194,13 @@ class Keyring:
                 if (audit := self._store.audit_key()) is not None:
                     audit_key = unwrap_key(old.audit_wrapping(), audit)
                     self._store.set_audit_key(wrap_key(new.audit_wrapping(), audit_key))
+                use_key = self.register.rekey(new)
                 self._store.set_verifier(new.verifier())
                 self._step("wrapped")
         except (SealError, VaultError) as error:
             self._source.discard_next()
             raise VaultRefusal(f"{error}: nothing was changed; restore the vault from a backup") from None
+        use_key()
         self._step("committed")
         self._store.forget_log()
         self._store.forget_copies()  # they open with the old key

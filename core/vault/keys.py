@@ -37,6 +37,10 @@ class MasterKey:
         """The key (32 bytes) of an owner's credentials; unlike the data key it never leaves the vault."""
         return self._derive(salt, b"certosa/1 credential key\0" + owner.encode())
 
+    def register_key(self) -> bytes:
+        """The key (32 bytes) of the MACs that bind the vault's rows."""
+        return self._derive(None, b"certosa/1 register key\0")
+
     def audit_wrapping(self) -> bytes:
         """The key (32 bytes) under which the audit log's own key is kept in the vault."""
         return self._derive(None, b"certosa/1 audit wrapping key\0")

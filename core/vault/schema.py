@@ -64,7 +64,12 @@ _VERSION_4 = (
         PRIMARY KEY (user, rule_id)
     ) STRICT""",
 )
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5 = (
+    # NULL until the vault is opened next, and when a token is revoked
+    "ALTER TABLE tokens ADD COLUMN mac BLOB",
+    "ALTER TABLE admin_tokens ADD COLUMN mac BLOB",
+)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 """``MIGRATIONS[n]`` leads from version n to n + 1. Only ever appended to."""
 
 

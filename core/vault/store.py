@@ -14,7 +14,9 @@ from core.vault.errors import VaultError
 from core.vault.files import create_private, open_private
 from core.vault.rule_store import RuleStore
 from core.vault.schema import migrate
+from core.vault.tokens import Kind, TokenBound
 
+_TOKENS: dict[Kind, str] = {"user": "tokens", "admin": "admin_tokens"}
 _BUSY_S = 5.0
 
 
@@ -37,6 +39,12 @@ class Claim(NamedTuple):
     salt: bytes
     data_key: bytes  # wrapped
     valid: bool  # neither revoked nor its user disabled
+    mac: bytes | None
+
+    @property
+    def bound(self) -> TokenBound:
+        """What the MAC is over."""
+        return TokenBound("user", self.token_id, self.user, self.hash)
 
 
 class VaultStore:
@@ -126,13 +134,35 @@ class VaultStore:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def remove_user(self, user: str) -> None:
-        """Forget a user, salt, tokens and credentials: in the database, its log, copies of old versions."""
-        with self.transaction():
-            self._db.execute("DELETE FROM users WHERE user = ?", (user,))
-            self._db.execute("DELETE FROM credentials WHERE owner = ?", (user,))
-            self._db.execute("DELETE FROM credential_versions WHERE owner = ?", (user,))
-        self.forget_log()
-        forget_copies(self._path)
+        """Forget a user, salt, tokens and credentials; the log and the copies of old versions come after."""
+        self._db.execute("DELETE FROM users WHERE user = ?", (user,))
+        self._db.execute("DELETE FROM credentials WHERE owner = ?", (user,))
+        self._db.execute("DELETE FROM credential_versions WHERE owner = ?", (user,))
+
+    def register(self) -> bytes | None:
+        """The MAC over what rows there are; None in a vault from before there was one."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'register'").fetchone()
+        return bytes(row[0]) if row else None
+
+    def set_register(self, mac: bytes) -> None:
+        """Keep it, in place of what was there."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('register', ?)", (mac,))
+
+    def live_tokens(self) -> list[TokenBound]:
+        """Everybody's tokens that are not revoked, of both kinds."""
+        rows = self._db.execute(
+            "SELECT 'user', token_id, user, hash FROM tokens WHERE revoked_s IS NULL UNION ALL"
+            " SELECT 'admin', token_id, '', hash FROM admin_tokens WHERE revoked_s IS NULL"
+        )
+        return [TokenBound(*row) for row in rows]
+
+    def disabled_users(self) -> list[str]:
+        """The users who are disabled."""
+        return [row[0] for row in self._db.execute("SELECT user FROM users WHERE disabled")]
+
+    def set_token_mac(self, kind: Kind, token_id: str, mac: bytes) -> None:
+        """Bind a token's row."""
+        self._db.execute(f"UPDATE {_TOKENS[kind]} SET mac = ? WHERE token_id = ?", (mac, token_id))  # noqa: S608
 
     def has_user(self, user: str) -> bool:
         """Whether there is such a user."""
@@ -150,31 +180,29 @@ class VaultStore:
         ).fetchone()
         return int(row[0])
 
-    def add_token(self, token_id: str, user: str, hash_: bytes, label: str, now_s: int) -> None:
+    def add_token(self, token: TokenBound, mac: bytes, label: str, now_s: int) -> None:
         """Keep a token's hash; sqlite3.IntegrityError where the user is none."""
-        self._db.execute(
-            "INSERT INTO tokens (token_id, user, hash, label, created_s) VALUES (?, ?, ?, ?, ?)",
-            (token_id, user, hash_, label, now_s),
-        )
+        if token.kind == "admin":
+            self._db.execute(
+                "INSERT INTO admin_tokens (token_id, hash, label, created_s, mac) VALUES (?, ?, ?, ?, ?)",
+                (token.token_id, token.hash, label, now_s, mac),
+            )
+        else:
+            self._db.execute(
+                "INSERT INTO tokens (token_id, user, hash, label, created_s, mac) VALUES (?, ?, ?, ?, ?, ?)",
+                (token.token_id, token.user, token.hash, label, now_s, mac),
+            )
 
     def revoke_token(self, token_id: str, now_s: int) -> bool:
         """Returns whether there was such a token, a user's or an administrator's, not revoked yet."""
-        with self.transaction():
-            done = [
-                self._db.execute(
-                    f"UPDATE {table} SET revoked_s = ? WHERE token_id = ? AND revoked_s IS NULL",  # noqa: S608
-                    (now_s, token_id),
-                ).rowcount
-                for table in ("tokens", "admin_tokens")
-            ]
+        done = [
+            self._db.execute(
+                f"UPDATE {table} SET revoked_s = ?, mac = NULL WHERE token_id = ? AND revoked_s IS NULL",  # noqa: S608
+                (now_s, token_id),
+            ).rowcount
+            for table in _TOKENS.values()
+        ]
         return any(done)
-
-    def add_admin_token(self, token_id: str, hash_: bytes, label: str, now_s: int) -> None:
-        """Keep the hash of an administrator's token."""
-        self._db.execute(
-            "INSERT INTO admin_tokens (token_id, hash, label, created_s) VALUES (?, ?, ?, ?)",
-            (token_id, hash_, label, now_s),
-        )
 
     def admin_tokens(self) -> list[TokenRow]:
         """Administrators' tokens that are not revoked; their ``user`` is empty."""
@@ -188,12 +216,12 @@ class VaultStore:
         """Whether there ever was one, revoked or not."""
         return self._db.execute("SELECT 1 FROM admin_tokens LIMIT 1").fetchone() is not None
 
-    def admin_claim(self, hash_: bytes) -> tuple[str, bytes] | None:
-        """Id and hash of an administrator's token that is not revoked."""
+    def admin_claim(self, hash_: bytes) -> tuple[TokenBound, bytes | None] | None:
+        """An administrator's token that is not revoked, and its row's MAC."""
         row = self._db.execute(
-            "SELECT token_id, hash FROM admin_tokens WHERE hash = ? AND revoked_s IS NULL", (hash_,)
+            "SELECT token_id, hash, mac FROM admin_tokens WHERE hash = ? AND revoked_s IS NULL", (hash_,)
         ).fetchone()
-        return (row[0], row[1]) if row else None
+        return (TokenBound("admin", row[0], "", row[1]), row[2]) if row else None
 
     def tokens(self, user: str, limit: int) -> list[TokenRow]:
         """At most ``limit`` tokens that are not revoked; of everybody where ``user`` is empty."""
@@ -208,11 +236,11 @@ class VaultStore:
     def claim(self, hash_: bytes) -> Claim | None:
         """What belongs to a token's hash."""
         row = self._db.execute(
-            "SELECT token_id, user, hash, salt, data_key, disabled = 0 AND revoked_s IS NULL"
+            "SELECT token_id, user, hash, salt, data_key, disabled = 0 AND revoked_s IS NULL, mac"
             " FROM tokens JOIN users USING (user) WHERE hash = ?",
             (hash_,),
         ).fetchone()
-        return Claim(row[0], row[1], row[2], row[3], row[4], bool(row[5])) if row else None
+        return Claim(row[0], row[1], row[2], row[3], row[4], bool(row[5]), row[6]) if row else None
 
     def note_used(self, used: Iterable[tuple[str, int]]) -> None:
         """Record when tokens (by id) were last used, in one transaction."""

@@ -7,6 +7,7 @@ token is kept only as SHA-256: with 256 random bits there is nothing to guess, s
 
 import base64
 import hashlib
+import hmac
 import re
 import secrets
 from typing import Literal, NamedTuple
@@ -27,6 +28,25 @@ class FreshToken(NamedTuple):
 
     def __repr__(self) -> str:
         return f"FreshToken({self.token_id!r})"
+
+
+class TokenBound(NamedTuple):
+    """What a row of a token binds together; ``user`` is empty for an administrator's."""
+
+    kind: Kind
+    token_id: str
+    user: str
+    hash: bytes
+
+    @property
+    def at(self) -> str:
+        """Where the register has it."""
+        return f"{self.kind}\0{self.token_id}"
+
+    def mac(self, key: bytes) -> bytes:
+        """HMAC-SHA256 over all of it."""
+        parts = (b"certosa/1 token", self.kind.encode(), self.token_id.encode(), self.user.encode())
+        return hmac.digest(key, b"\0".join((*parts, self.hash)), hashlib.sha256)
 
 
 def make_token(kind: Kind = "user") -> FreshToken:

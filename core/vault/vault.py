@@ -53,7 +53,7 @@ from core.vault.keyring import Keyring
 from core.vault.keys import SALT_BYTES
 from core.vault.store import VaultStore
 from core.vault.terms import CredentialTerms
-from core.vault.tokens import FreshToken, hash_token, is_token, make_token
+from core.vault.tokens import FreshToken, Kind, TokenBound, hash_token, is_token, make_token
 
 Question = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
@@ -179,13 +179,19 @@ class Vault:
 
     @_answer.register
     def _remove_user(self, ask: RemoveUser) -> Answer:
-        self._store.remove_user(ask.user)
+        with self._keys.register.change() as state:
+            self._store.remove_user(ask.user)
+            state.forget(ask.user)
+        self._store.forget_log()
+        self._store.forget_copies()
         return Ok(ask.id)
 
     @_answer.register
     def _set_disabled(self, ask: SetUserDisabled) -> Answer:
-        if not self._store.set_disabled(ask.user, ask.disabled):
-            raise VaultRefusal("no such user")
+        with self._keys.register.change() as state:
+            if not self._store.set_disabled(ask.user, ask.disabled):
+                raise VaultRefusal("no such user")
+            (state.disabled.add if ask.disabled else state.disabled.discard)(ask.user)
         return Ok(ask.id)
 
     @_answer.register
@@ -195,9 +201,7 @@ class Vault:
             raise VaultRefusal("no such user")
         if self._store.count_tokens(ask.user) >= _MAX_TOKENS_PER_USER:
             raise VaultRefusal(f"a user has at most {_MAX_TOKENS_PER_USER} tokens; revoke some")
-        fresh = make_token()
-        now_s = int(self._wall_s())
-        self._store.add_token(fresh.token_id, ask.user, fresh.hash, ask.label, now_s)
+        fresh = self._make_token("user", ask.user, ask.label)
         return TokenMade(ask.id, fresh.token_id, fresh.token)
 
     @_answer.register
@@ -210,8 +214,10 @@ class Vault:
 
     @_answer.register
     def _revoke_token(self, ask: RevokeToken) -> Answer:
-        if not self._store.revoke_token(ask.token_id, int(self._wall_s())):
-            raise VaultRefusal("no such token, or it is revoked already")
+        with self._keys.register.change() as state:
+            if not self._store.revoke_token(ask.token_id, int(self._wall_s())):
+                raise VaultRefusal("no such token, or it is revoked already")
+            state.drop_token(ask.token_id)
         return Ok(ask.id)
 
     @_answer.register
@@ -222,6 +228,8 @@ class Vault:
         same = hmac.compare_digest(claim.hash if claim else bytes(32), hash_)
         if claim is None or not (same and claim.valid and is_token(ask.token)):
             return TokenRejected(ask.id)
+        if not self._keys.register.accepts(claim.bound, claim.mac):
+            return TokenRejected(ask.id)
         self._note_use(claim.token_id)
         return HandleMinted(ask.id, claim.user, self._keys.data_key(claim.user, claim.salt, claim.data_key))
 
@@ -230,7 +238,7 @@ class Vault:
         _check_label(ask.label)
         if len(self._store.admin_tokens()) >= _MAX_ADMIN_TOKENS:
             raise VaultRefusal(f"there are at most {_MAX_ADMIN_TOKENS} tokens of administrators; revoke some")
-        fresh = self._make_admin_token(ask.label)
+        fresh = self._make_token("admin", "", ask.label)
         return TokenMade(ask.id, fresh.token_id, fresh.token)
 
     @_answer.register
@@ -242,11 +250,14 @@ class Vault:
     def _verify_admin_token(self, ask: VerifyAdminToken) -> Answer:
         hash_ = hash_token(ask.token)
         found = self._store.admin_claim(hash_)
-        same = hmac.compare_digest(found[1] if found else bytes(32), hash_)
+        same = hmac.compare_digest(found[0].hash if found else bytes(32), hash_)
         if found is None or not (same and is_token(ask.token, "admin")):
             return TokenRejected(ask.id)
-        self._note_use(found[0])
-        return AdminVerified(ask.id, found[0])
+        token, mac = found
+        if not self._keys.register.accepts(token, mac):
+            return TokenRejected(ask.id)
+        self._note_use(token.token_id)
+        return AdminVerified(ask.id, token.token_id)
 
     @_answer.register
     def _add_rule(self, ask: AddEgressRule) -> Answer:
@@ -268,11 +279,15 @@ class Vault:
 
         Raises sqlite3.Error.
         """
-        return None if self._store.ever_had_admin_token() else self._make_admin_token("first start")
+        return None if self._store.ever_had_admin_token() else self._make_token("admin", "", "first start")
 
-    def _make_admin_token(self, label: str) -> FreshToken:
-        fresh = make_token("admin")
-        self._store.add_admin_token(fresh.token_id, fresh.hash, label, int(self._wall_s()))
+    def _make_token(self, kind: Kind, user: str, label: str) -> FreshToken:
+        fresh = make_token(kind)
+        bound = TokenBound(kind, fresh.token_id, user, fresh.hash)
+        register = self._keys.register
+        with register.change() as state:
+            self._store.add_token(bound, register.token_mac(bound), label, int(self._wall_s()))
+            state.tokens[bound.at] = user
         return fresh
 
     def _note_use(self, token_id: str) -> None:

@@ -109,6 +109,9 @@ class Limits(Body, frozen=True):
     tool_s: Annotated[int, Meta(ge=1, le=3_600)] = 120  # one tool call
 
 
+Fallback = Annotated[str, Meta(min_length=3, max_length=224, description="PROVIDER/MODEL")]
+
+
 class Agent(Body, frozen=True):
     """What the worker needs to be this agent."""
 
@@ -120,6 +123,8 @@ class Agent(Body, frozen=True):
     limits: Limits = Limits()
     ask: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
     """Those of the tools that act only once a person has allowed it."""
+    fallbacks: Annotated[tuple[Fallback, ...], Meta(max_length=8)] = ()
+    """Asked in order where the provider fails. Core's affair: the worker needs none of them."""
 
 
 class ResponseFormat(Body, frozen=True):

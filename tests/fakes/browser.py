@@ -147,22 +147,31 @@ class PageSocket:
     def send(self, **message: Any) -> None:
         self.send_frame(1, json.dumps(message).encode())
 
-    def send_frame(self, opcode: int, data: bytes) -> None:
-        """A whole message, masked as a client's have to be."""
-        size = len(data)
-        if size < 126:
-            head = struct.pack("!BB", 0x80 | opcode, 0x80 | size)
-        elif size < 1 << 16:
-            head = struct.pack("!BBH", 0x80 | opcode, 0x80 | 126, size)
-        else:
-            head = struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, size)
-        mask = os.urandom(4)
-        masked = bytes(byte ^ mask[i & 3] for i, byte in enumerate(data))
-        self._wire.writer.write(head + mask + masked)
+    def send_frame(self, opcode: int, data: bytes, last: bool = True) -> None:
+        """A whole message, or a piece of one, masked as a client's have to be."""
+        self.send_bytes(frame(opcode, data, last))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Bytes as they are."""
+        self._wire.writer.write(data)
 
     def cut(self) -> None:
         """Break the connection."""
         self._wire.cut()
+
+
+def frame(opcode: int, data: bytes, last: bool = True) -> bytes:
+    """A client's frame (RFC 6455, 5.2)."""
+    size = len(data)
+    first = opcode | (0x80 if last else 0)
+    if size < 126:
+        head = struct.pack("!BB", first, 0x80 | size)
+    elif size < 1 << 16:
+        head = struct.pack("!BBH", first, 0x80 | 126, size)
+    else:
+        head = struct.pack("!BBQ", first, 0x80 | 127, size)
+    mask = os.urandom(4)
+    return head + mask + bytes(byte ^ mask[i & 3] for i, byte in enumerate(data))
 
 
 class PageStream:
@@ -217,11 +226,11 @@ class Browser:
 
     @asynccontextmanager
     async def socket(
-        self, budget: int | None = None, headers: Mapping[str, str] | None = None
+        self, budget: int | None = None, headers: Mapping[str, str] | None = None, early: bytes = b""
     ) -> AsyncIterator[PageSocket]:
         """A WebSocket, whose connection breaks after ``budget`` bytes. RefusedError, CutError.
 
-        ``headers`` replace a page's own; an empty one is left out.
+        ``headers`` replace a page's own; an empty one is left out. ``early`` is sent with the handshake.
         """
         values = {
             "Host": self._host,
@@ -235,6 +244,7 @@ class Browser:
         }
         async with self._connected(budget) as wire:
             self._write(wire, "GET", "/v1/ws", values)
+            wire.writer.write(early)
             status, answered = await wire.head()
             if status != 101:
                 raise RefusedError(status, await wire.read(int(answered.get("content-length", "0"))))

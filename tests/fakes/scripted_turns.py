@@ -75,10 +75,10 @@ class ScriptedTurns:
         thread.start()
         self.started.put(turn)
 
-    def cancel(self, user: str, turn: str) -> None:
+    def cancel(self, user: str, turn: str, why: str = "the turn was cancelled") -> None:
         played = self.turns[user, turn]
         played.cancelled.set()
-        played.end(Failure("cancelled", "the turn was cancelled"))
+        played.end(Failure("cancelled", why))
 
     def answer_approval(self, user: str, approval: str, allow: bool, answered: Answered) -> None:
         """As the user's actor, whose only open questions are those in ``asked``."""

@@ -13,7 +13,7 @@ CLOSE_CODES: dict[WatchEnd, int] = {
 }
 MESSAGES: dict[WatchEnd, str] = {
     "stopping": "the server is stopping; connect again in a moment",
-    "policy": "too many requests that could not be served",
+    "policy": "too many requests that could not be served, or too many small frames at once",
     "internal": "the server failed; it was logged",
     "unavailable": "the log cannot be read just now; watch again in a moment",
     "signed_out": "the token is not valid any more",

@@ -21,12 +21,21 @@ class Bucket:
 
     def take(self, now_s: float) -> bool:
         """Whether one more may come now; counts it if so."""
-        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._rate_per_s)
-        self._at_s = now_s
+        self._fill(now_s)
         if self._left < 1:
             return False
         self._left -= 1
         return True
+
+    def spend(self, amount: float, now_s: float) -> float:
+        """Count what came in any case; how long (in seconds) until it is paid for, 0 for at once."""
+        self._fill(now_s)
+        self._left -= amount
+        return max(0.0, -self._left / self._rate_per_s)
+
+    def _fill(self, now_s: float) -> None:
+        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._rate_per_s)
+        self._at_s = now_s
 
 
 class Seats:

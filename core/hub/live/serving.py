@@ -15,6 +15,7 @@ from core.hub.live.starting import Starting
 from core.hub.live.stream import EventStreams
 from core.hub.live.streams import Streams
 from core.hub.tokens import authenticate, token_of
+from core.hub.turns import SESSION_HEADER
 
 
 class Live:
@@ -61,7 +62,12 @@ class Live:
         handle = await authenticate(request, self._parts.verifier)
         asked = await parsed(request, TurnAsked, handle)
         session = request.match_info["id"]
-        began = await self._starting.start(handle, session, asked)
+        try:
+            began = await self._starting.start(handle, session, asked)
+        except HubError as error:
+            if error.param == SESSION_HEADER:
+                error.param = "id"  # here the session stands in the path
+            raise
         body = msgspec.json.encode({
             "object": "turn", "id": began.turn, "session": session, "after": began.after,
             "events": f"/v1/sessions/{session}/events?after={began.after}&until=idle",

@@ -5,7 +5,8 @@ the log at this client's speed. Whatever ends the connection sets one future, on
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,10 +16,12 @@ from aiohttp import WSMsgType, web
 from core.acting import acting, fresh_request
 from core.errors import CoreError, SealError
 from core.hub.approvals import answer as answer_approval
+from core.hub.connection import Connection
 from core.hub.errors import HubError, invalid
 from core.hub.live import requests as said
 from core.hub.live.endings import CLOSE_CODES, MESSAGES, reason
 from core.hub.live.events import line_of
+from core.hub.live.frames import Gauge, Gauged
 from core.hub.live.handshake import PROTOCOL
 from core.hub.live.limits import Bucket
 from core.hub.live.outgoing import Outgoing
@@ -36,6 +39,10 @@ _PATIENCE = 64
 """Requests in a row that were refused unread; then the client is shown out."""
 _CONTROL_PER_S, _CONTROL_BURST = 5.0, 100.0
 """Pings and pongs of a client's: each is read and answered on everybody's loop."""
+_SMALL_FRAMES = 2.0, 100.0
+"""For each request a second so many small frames, and so many more at once."""
+_MESSAGES_PER_S, _MESSAGES_BURST = 4.0, 8.0
+"""Of the longest: faster than that nothing is read."""
 _CLOSING_S = 2.0
 _LINGER_S = 5.0
 """What a closed connection may take to send what is left."""
@@ -73,6 +80,9 @@ class Socket:
 
     async def run(self, request: web.Request) -> web.WebSocketResponse:
         """Serve until the end; HubError and web.HTTPException before the upgrade."""
+        self._request = request
+        if isinstance(request.protocol, Connection):
+            request.protocol.gauged = partial(Gauged, gauge=self._gauge(request.protocol))
         ws = web.WebSocketResponse(
             protocols=(PROTOCOL,),
             compress=False,
@@ -82,9 +92,8 @@ class Socket:
             timeout=_CLOSING_S,
         )
         writer = await ws.prepare(request)
-        self._request = request
         self._out = Outgoing(request, writer.drain, self._parts.stall_s)
-        tasks = [self._task(self._read(ws), "ws-read"), self._task(self._work(), "ws-work")]
+        tasks = [self._task(partial(self._read, ws), "ws-read"), self._task(self._work, "ws-work")]
         try:
             why = await self._ending
             await _cancelled(tasks)
@@ -122,12 +131,12 @@ class Socket:
     def _ended(self, watch: Watch, why: WatchEnd, oldest: int | None = None) -> bytes:
         return _encode(said.WatchEnded(watch.session, watch.after, why, MESSAGES[why], oldest))
 
-    def _task(self, work: Awaitable[None], name: str) -> asyncio.Task[None]:
+    def _task(self, work: Callable[[], Awaitable[None]], name: str) -> asyncio.Task[None]:
         return asyncio.create_task(self._guarded(work), name=name)
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except ClientStalled:
             self.end("slow")
         except ConnectionError:
@@ -168,10 +177,21 @@ class Socket:
                 self.end("policy")
                 return
 
+    def _gauge(self, connection: Connection) -> Gauge:
+        per_request, more = _SMALL_FRAMES
+        frames_per_s, message_bytes = per_request * self._config.requests_per_s, self._config.message_bytes
+        return Gauge(
+            Bucket(frames_per_s + _CONTROL_PER_S, frames_per_s + more, self._active_s),
+            Bucket(_MESSAGES_PER_S * message_bytes, _MESSAGES_BURST * message_bytes, self._active_s),
+            self._loop.time,
+            self._flooded,
+            connection.hold,
+        )
+
     def _flooded(self) -> None:
         # what else it sends stays with it: reading that until it closes would cost as much
-        if isinstance(transport := self._request.transport, asyncio.Transport):
-            transport.pause_reading()
+        if isinstance(self._request.protocol, Connection):
+            self._request.protocol.hold(None)
         self.end("policy")
 
     def _take(self, text: str) -> HubError | None:
@@ -262,7 +282,7 @@ class Socket:
 
     def _follow(self, watch: Watch) -> None:
         # the task begins after its answer was written: that does not wait before its first write
-        task = self._task(self._send_events(watch), "ws-watch")
+        task = self._task(partial(self._send_events, watch), "ws-watch")
         self._watches[watch.session] = watch, task
 
     async def _send_events(self, watch: Watch) -> None:

@@ -323,6 +323,7 @@ class ShownAgent(_Answer, frozen=True):
     model: str
     tools: list[str]
     ask: list[str]
+    fallbacks: list[str]
     limits: Limits
     own: AgentFile
 

@@ -6,7 +6,7 @@ import pty
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -120,8 +120,40 @@ def test_a_question_that_is_too_late_or_given_up_is_not_answered() -> None:
     with terminal() as fd:
         assert ask_person(late, lambda: False, sys.stdin, sys.stderr) is None
         assert ask_person(now, lambda: True, sys.stdin, sys.stderr) is None
-        os.write(fd, b"y\n")
-        assert ask_person(now, lambda: False, sys.stdin, sys.stderr) is True
+        assert ask_person(now, typing(fd, b"y\n"), sys.stdin, sys.stderr) is True
+
+
+def typing(fd: int, line: bytes) -> Callable[[], bool]:
+    """Types once the question stands there: it is looked whether anybody still wants to know."""
+    typed = False
+
+    def look() -> bool:
+        nonlocal typed
+        if not typed:
+            typed = True
+            os.write(fd, line)
+        return False
+
+    return look
+
+
+def test_what_was_typed_before_the_question_is_no_answer_to_it() -> None:
+    now = Piece("approval_wanted", "{}", "run_command", approval="a", expires_s=LATER_S)
+    with terminal() as fd:
+        os.write(fd, b"y\ny\n")
+        assert ask_person(now, typing(fd, b"n\n"), sys.stdin, sys.stderr) is False
+
+
+def test_nothing_of_what_is_asked_is_invisible_at_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hidden = event(
+        type="approval_wanted", approval="approval_1", kind="tool", name="run_command", step=1,
+        arguments='{"command": "ls\x1b[2J\u200b\u2028\U000e0041; rm -rf ."}', expires_s=LATER_S,
+    )  # fmt: skip
+    body = events(hidden, END)
+    with http_server(lambda _: Answer(200, body, {"X-Certosa-Turn": TURN})) as server:
+        main(["chat", "--url", server.url, "-m", "hi"])
+    asked = capsys.readouterr().err.splitlines()[0]
+    assert asked == '? run_command {"command": "ls\u241b[2J\ufffd\ufffd\ufffd; rm -rf ."}'
 
 
 def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

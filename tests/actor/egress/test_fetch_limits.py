@@ -207,6 +207,20 @@ def test_a_cancelled_fetch_leaves_its_server_and_says_nothing_more() -> None:
     run(work())
 
 
+def test_what_runs_is_described_without_its_address() -> None:
+    async def work() -> None:
+        async with upstream(_endless()) as server, outsider([opened(server)]) as out:
+            assert out.fetches.describe() == []
+            id = out.start("GET", f"{server.url}/private")
+            assert isinstance(await out.next(id), FetchItem)
+            (one,) = out.fetches.describe()
+            assert one == {"id": id, "user": "alice", "turn": "turn_1", "method": "GET"}
+            out.cancel(id)
+            assert out.fetches.describe() == []
+
+    run(work())
+
+
 def test_a_users_bytes_of_the_day_end_a_fetch_in_the_middle() -> None:
     async def work() -> None:
         async with upstream(_endless()) as server, outsider([opened(server)], left=20 * _MB) as out:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.config import Config, ProviderSection, ServerSection
+from core.egress.credential_messages import CredentialKept, SetCredential
 from core.egress.messages import (
     AddUser,
     ChatCancel,
@@ -18,10 +19,12 @@ from core.egress.messages import (
     ChatItem,
     ChatStart,
     HandleMinted,
+    ListProviders,
     ListTokens,
     NewToken,
     Ok,
     Ping,
+    ProvidersListed,
     RevokeToken,
     TokenMade,
     TokenRejected,
@@ -29,6 +32,7 @@ from core.egress.messages import (
     VerifyToken,
 )
 from core.vault.handle import UserHandle
+from core.vault.terms import CredentialTerms
 from jail.wire.connection import STREAM_WINDOW
 from jail.wire.schema import ChatCall, ChatDelta, Message, Sampling, ToolSpec
 from tests.fakes.egress_process import EgressProcess
@@ -102,6 +106,23 @@ def test_a_model_server_is_streamed_with_the_key_from_the_file(tmp_path: Path) -
         assert _text(egress, 1) == "well then"
         assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
         assert KEY not in egress.log() + str(egress.seen)
+
+
+@pytest.mark.parametrize("where", ["file", "vault", "nowhere"])
+def test_a_provider_has_a_key_wherever_it_is_kept(tmp_path: Path, where: str) -> None:
+    keys = f'acme = "{KEY}"\n' if where == "file" else ""
+    with EgressProcess(tmp_path, _config(), keys) as egress:
+        if where == "vault":
+            egress.send(SetCredential(1, "", "provider:acme", CredentialTerms(), KEY))
+            assert isinstance(egress.receive(), CredentialKept)
+        egress.send(ListProviders(2))
+        listed = egress.receive()
+        assert isinstance(listed, ProvidersListed)
+        assert {one.name: one.key for one in listed.providers} == {
+            "builtin": False,
+            "acme": where != "nowhere",
+        }
+        assert KEY not in str(listed)
 
 
 def test_without_a_key_file_no_authorization_is_sent(tmp_path: Path) -> None:

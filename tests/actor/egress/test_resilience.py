@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from core.config import Config, ProviderSection, ServerSection
 from core.egress.messages import ChatCancel, ChatDone, ChatFailed, ChatItem, ChatStart
 from jail.wire.schema import ChatDelta, Message, Sampling
@@ -90,6 +92,23 @@ def test_a_fallback_answers_with_its_own_model_and_key(tmp_path: Path) -> None:
         assert spare.requests[0].body["model"] == "org/m2"
         assert spare.requests[0].headers["Authorization"] == "Bearer sk-spare-0123456789abcdef"
         assert [(e["provider"], e["to"]) for e in _logged(egress, "chat_fell_back")] == [("acme", "spare")]
+
+
+def test_an_agents_own_fallbacks_are_asked_in_order_in_place_of_the_providers(tmp_path: Path) -> None:
+    with (
+        running_model_server() as server,
+        running_model_server() as spare,
+        EgressProcess(tmp_path, _config(server.url, spare.url, fallbacks=("spare/m2",)), KEYS) as egress,
+    ):
+        server.say(Script(status=401), Script(text="another model"))
+        spare.say(Script(status=401))
+        own = ("gone/x", "spare/m3", "acme/model-2", "builtin/assistant")
+        egress.send(msgspec.structs.replace(_start(1), fallbacks=own))
+        assert isinstance(egress.receive(_ended), ChatDone)
+        assert _text(egress, 1) == "another model"
+        assert [request.body["model"] for request in server.requests] == ["model-1", "model-2"]
+        assert [request.body["model"] for request in spare.requests] == ["m3"]
+        assert [e["to"] for e in _logged(egress, "chat_fell_back")] == ["spare", "acme"]
 
 
 def test_a_provider_that_keeps_failing_is_no_longer_asked(tmp_path: Path) -> None:

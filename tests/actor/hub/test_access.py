@@ -42,6 +42,8 @@ def test_who_sends_wrong_tokens_waits_on_both_listeners(hub_with: Callable[..., 
         assert (refused.status, refused.error["code"]) == (429, "too_many_failures")
         assert 30 <= int(refused.headers["retry-after"]) <= 40
     assert _ask(hub.admin_url, "admin-root", "/admin/v1/users").status == 429
+    failed = [hub.sample("certosa_logins_failed_total", reason=why) for why in ("wrong", "waiting")]
+    assert failed == [4, 3]
     assert hub.book.asked == asked, "a token that is not looked at costs the vault nothing"
     # alice was here before and goes on; no token at all is no guess
     assert _ask(hub.url, "token-alice").status == 200

@@ -122,10 +122,18 @@ def test_a_client_that_comes_back_is_told_of_what_still_waits(hub: HubProcess, w
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("body", [{}, {"allow": "yes"}, {"allow": 1}, {"allow": True, "more": 1}])
-def test_an_answer_that_is_none_is_refused(hub: HubProcess, body: Json) -> None:
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        ({}, "missing_required_parameter", "allow"),
+        ({"allow": "yes"}, "invalid_value", "allow"),
+        ({"allow": 1}, "invalid_value", "allow"),
+        ({"allow": True, "more": 1}, "unknown_parameter", "more"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(hub: HubProcess, body: Json, code: str, param: str) -> None:
     async def main() -> None:
         status, answer = await page(hub).call("POST", "/v1/approvals/approval_1", body)
-        assert (status, answer["error"]["code"]) == (400, "invalid_value")
+        assert (status, answer["error"]["code"], answer["error"]["param"]) == (400, code, param)
 
     asyncio.run(main())

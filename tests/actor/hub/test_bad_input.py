@@ -298,3 +298,49 @@ def test_what_is_no_request_is_answered_as_all_errors_are_and_not_quoted(
         assert SECRET not in body
         assert answer.getheader("Server") == "certosa"
         assert str(answer.getheader("X-Request-Id")).startswith("req_")
+
+
+def _raw(hub: HubProcess, *lines: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+    """A POST of a chat with these header lines, and its answer."""
+    with closing(socket.create_connection(hub.address[:2], timeout=TIMEOUT_S)) as sock:
+        head = [f"POST {CHAT} HTTP/1.1", "Host: x", "Authorization: Bearer token-alice", *lines]
+        sock.sendall("\r\n".join([*head, "", ""]).encode() + body)
+        response = http.client.HTTPResponse(sock)
+        response.begin()
+        answer = response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+        if answer[0] != 200:
+            assert not sock.recv(1), "and the connection ends: where the next request begins is not known"
+        return answer
+
+
+def _chunked(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)
+
+
+def test_an_expectation_that_nobody_knows_is_refused_as_everything_is(hub: HubProcess) -> None:
+    status, headers, body = _raw(hub, "Expect: 200-maybe", "Content-Length: 0")
+    error = json.loads(body)["error"]
+    assert (status, error["code"], error["type"]) == (417, "unsupported_expectation", "certosa_error")
+    assert headers["content-type"].startswith("application/json")
+    assert headers["x-request-id"].startswith("req_")
+    data = json.dumps(GOOD).encode()
+    status, _, _ = _raw(hub, "Expect: 100-continue", f"Content-Length: {len(data)}", body=data)
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Transfer-Encoding: gzip, chunked"],
+        ["Transfer-Encoding: gzip", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked, chunked"],
+        ["Transfer-Encoding: identity, chunked"],
+    ],
+)
+def test_a_body_in_another_coding_than_chunked_is_refused(hub: HubProcess, lines: list[str]) -> None:
+    data = json.dumps(GOOD).encode()
+    status, _, body = _raw(hub, *lines, body=_chunked(data))
+    assert status == 400
+    assert json.loads(body)["error"]["code"] in ("unsupported_encoding", "malformed_request")
+    status, _, body = _raw(hub, "Transfer-Encoding: Chunked", body=_chunked(data))
+    assert (status, json.loads(body)["object"]) == (200, "chat.completion")

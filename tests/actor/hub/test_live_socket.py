@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import re
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from core.config import AccessSection, LiveSection, SessionsSection
 from core.sessions import StorageError
 from jail.wire.schema import Failure, TurnEnd, Usage
-from tests.fakes.browser import Browser, Closed, CutError, Json, PageSocket, RefusedError
+from tests.fakes.browser import Browser, Closed, CutError, Json, PageSocket, RefusedError, frame
 from tests.fakes.hub_process import HubProcess
 from tests.fakes.scripted_turns import PlayedTurn
 
@@ -424,6 +425,51 @@ async def test_some_pings_and_pongs_are_served_and_a_flood_of_them_is_shown_out(
 
 
 @asynchronous
+@pytest.mark.parametrize("early", [False, True], ids=["after", "with the handshake"])
+@pytest.mark.parametrize("kind", ["continuations", "requests", "empty messages"])
+async def test_a_flood_of_small_frames_is_shown_out_unread(hub: HubProcess, kind: str, early: bool) -> None:
+    flood = {
+        "continuations": frame(1, b"", last=False) + frame(0, b"", last=False) * 20_000,
+        "requests": frame(1, b'{"type": "ping"}') * 20_000,
+        "empty messages": frame(1, b"") * 20_000,
+    }[kind]
+    async with page(hub).socket(early=flood if early else b"") as socket:
+        if not early:
+            socket.send_bytes(flood)
+        answers = 0
+        while isinstance(message := await socket.read(), dict):
+            answers += 1
+        assert message == Closed(1008, "policy")
+        assert answers < 200
+
+
+@asynchronous
+async def test_a_message_in_many_pieces_is_read(hub: HubProcess) -> None:
+    async with page(hub).socket() as socket:
+        text = b'{"type": "ping", "ref": "in pieces"}'
+        for at, byte in enumerate(text):
+            socket.send_frame(0 if at else 1, bytes([byte]), last=at == len(text) - 1)
+        assert await socket.read() == {"type": "pong", "ref": "in pieces"}
+
+
+@asynchronous
+async def test_bytes_have_a_pace_and_all_that_came_is_served(
+    make_hub: Callable[..., HubProcess],
+) -> None:
+    hub = make_hub(message_bytes=2_000, requests_per_s=1_000.0)
+    loop = asyncio.get_running_loop()
+    async with page(hub).socket() as socket:
+        began_s = loop.time()
+        for number in range(14):
+            socket.send_frame(1, json.dumps({"type": "ping", "ref": str(number)}).encode().ljust(1_950))
+        for number in range(14):
+            assert await socket.read() == {"type": "pong", "ref": str(number)}
+        assert await socket.ask("ping") == {"type": "pong", "ref": "r"}
+        # 16,000 bytes at once, then 8,000 a second
+        assert loop.time() - began_s > 1.0
+
+
+@asynchronous
 async def test_a_request_that_will_not_do_is_refused_and_the_next_is_served(hub: HubProcess) -> None:
     async with page(hub).socket() as socket:
         for text, code in (
@@ -583,6 +629,7 @@ async def test_a_server_that_stops_gives_the_turns_end_then_closes_with_the_last
         closed = await socket.closed()
     assert [event["type"] for event in events] == ["accepted", "delta", "error", "watch_ended"]
     assert events[2]["code"] == "cancelled"
+    assert "the server was stopped before the turn was done" in events[2]["message"]
     assert (events[3]["code"], events[3]["last"]) == ("stopping", events[2]["id"])
     assert closed == Closed(1001, f"stopping last={events[2]['id']}")
     assert streamed == events

@@ -197,21 +197,34 @@ def test_a_reader_that_does_not_read_is_cut_and_another_is_not(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
+    ("body", "code", "param"),
     [
-        ({}, "invalid_value"),
-        ({"text": ""}, "invalid_value"),
-        ({"text": "x", "more": 1}, "invalid_value"),
-        ({"text": "x", "key": ""}, "invalid_value"),
-        ({"text": "é" * 500_000}, "message_too_long"),
+        ({}, "missing_required_parameter", "text"),
+        ([], "invalid_value", None),
+        ({"text": ""}, "invalid_value", "text"),
+        ({"text": "x", "more": 1}, "unknown_parameter", "more"),
+        ({"text": "x", "key": ""}, "invalid_value", "key"),
+        ({"text": "x", "sampling": {"temperature": 3}}, "invalid_value", "sampling.temperature"),
+        ({"text": "é" * 500_000}, "message_too_long", "text"),
+        ({"text": "x", "agent": "none"}, "agent_not_found", "agent"),
     ],
 )
-def test_a_start_that_will_not_do_is_refused(
-    hub: HubProcess, plain: PlainClient, body: dict[str, object], code: str
+def test_a_start_that_will_not_do_is_refused_by_the_fields_name(
+    hub: HubProcess, plain: PlainClient, body: object, code: str, param: str | None
 ) -> None:
     answer = plain.ask("POST", "/v1/sessions/s/turns", body)
-    assert (answer.status, answer.json["error"]["code"]) == (400, code)
+    assert answer.status == (404 if code == "agent_not_found" else 400)
+    assert (answer.error["code"], answer.error["param"]) == (code, param)
     assert plain.ask("GET", "/v1/sessions/s").status == 404
+
+
+def test_a_start_that_its_session_refuses_names_the_path(hub: HubProcess, plain: PlainClient) -> None:
+    refused = plain.ask("POST", "/v1/sessions/..%2Fx/turns", {"text": "x"})
+    assert (refused.error["code"], refused.error["param"]) == ("invalid_session_id", "id")
+    turn = begin(hub, plain)
+    refused = plain.ask("POST", "/v1/sessions/s/turns", {"text": "again"})
+    assert (refused.status, refused.error["code"], refused.error["param"]) == (409, "session_busy", "id")
+    turn.end()
 
 
 def test_the_schemas_are_served_to_everybody(hub: HubProcess) -> None:

@@ -103,3 +103,41 @@ def test_what_was_settled_before_the_end_is_there_at_the_next_start(tmp_path: Pa
     assert store.used("alice", "2026-12-02").tokens == 7
     assert store.all_held() == []
     store.close()
+
+
+def test_a_clock_that_jumps_ahead_purges_no_usage_and_time_that_passes_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.ledger.desk._PURGE_EVERY_S", 0.0)
+    tmp_path.chmod(0o700)
+
+    def kept(now_s: float, then_s: float) -> int:
+        """Use something, purge at another time, in a process of its own; how many rows are left."""
+        return asyncio.run(in_a_life(now_s, then_s))
+
+    async def in_a_life(now_s: float, then_s: float) -> int:
+        at_s = now_s
+        store = LedgerStore(tmp_path / "ledger.db")
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        desk = LedgerDesk(
+            store,
+            Book(store, terms(keep_days=31)),
+            Notes(),
+            lambda: void(loop.call_soon_threadsafe(ended.set)),
+            lambda: at_s,
+        )
+        try:
+            grant = await desk.reserve(chat())
+            desk.settle(grant.id, Amount(1, 10, 10))
+            await desk.call(lambda book, _: None)
+            at_s = then_s
+            await desk.call(lambda book, _: None)
+            return len(await desk.call(lambda book, _: book.rows("", "2020-01-01", "9999-12-31", 10, 0)))
+        finally:
+            await desk.stop()
+            await asyncio.wait_for(ended.wait(), 10)
+
+    day_s = 86_400.0
+    assert kept(NOON_S, NOON_S + 5_000 * day_s) == 1
+    assert kept(NOON_S + day_s, NOON_S + 5_000 * day_s) == 2, "a start does not help it"

@@ -96,6 +96,24 @@ def test_what_waits_is_listed_and_answered_once(rig: Rig) -> None:
     assert rig.metrics.registry.get_sample_value("certosa_approvals_total", {"outcome": "allowed"}) == 1
 
 
+def test_an_answer_that_is_quicker_than_the_actor_hears_of_its_question_counts(rig: Rig) -> None:
+    spec = rig.turn("s")
+    rig.ask(spec)
+    del rig.open["approval_1"]  # it is on the disk, and shown; its actor is still to be told
+    looked = 0
+
+    def hear(user: str, approval: str, allow: bool, answered: Answered) -> None:
+        nonlocal looked
+        looked += 1
+        if looked == 2:
+            rig.open["approval_1"] = spec
+        Rig.answer_approval(rig, user, approval, allow, answered)
+
+    rig.answer_approval = hear  # type: ignore[method-assign]
+    assert rig.run(rig.desk.answer(ALICE, "approval_1", True)).outcome == "allowed"
+    assert looked == 2
+
+
 def test_only_its_own_user_sees_and_answers_it(rig: Rig) -> None:
     rig.ask(rig.turn("s"))
     assert rig.run(rig.desk.open(BOB)) == []

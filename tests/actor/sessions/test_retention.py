@@ -111,3 +111,20 @@ def test_a_file_that_is_no_database_stops_nobody_elses(tmp_path: Path) -> None:
     until(lambda: in_file(tmp_path, "bob") == 1)
     assert do(storage, ALICE, ids) == ["new"]
     storage.stop()
+
+
+def test_a_clock_that_jumped_ahead_purges_nothing_that_is_not_due_and_a_right_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path)
+    Storage(tmp_path, 1, keep_days=60).stop()
+    wall_s = time.time
+    for ahead_days, left in ((3_650, ["new", "old"]), (0, ["new", "old"])):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead_days: wall_s() + ahead * _DAY_S)
+        storage = Storage(tmp_path, 1, keep_days=60)
+        assert do(storage, ALICE, ids) == left
+        storage.stop()
+    monkeypatch.undo()
+    storage = Storage(tmp_path, 1, keep_days=30)
+    assert do(storage, ALICE, ids) == ["new"]
+    storage.stop()

@@ -1,8 +1,9 @@
 """What egress keeps is in egress and nowhere else: not in logs, answers, databases or other memory.
 
-Four secrets are used by turns and requests of a real server, and refused and echoed by the other end: a
+Five secrets are used by turns and requests of a real server, and refused and echoed by the other end: a
 provider's key of the key file, a user's own in the vault, this server's secret at an authorization server,
-and the tokens that come of it. Each search has a control: something that has to be found there is.
+the tokens that come of it, and what an agent's http_fetch is filled in with. Each search has a control:
+something that has to be found there is.
 """
 
 import json
@@ -15,7 +16,8 @@ import openai
 import pytest
 
 from tests.fakes.auth_server import SECRET, FakeAuthServer, running_auth_server
-from tests.fakes.model_server import FakeModelServer, Script, running_model_server
+from tests.fakes.model_server import Call, FakeModelServer, Script, running_model_server
+from tests.fakes.outside_server import OutsideServer
 from tests.fakes.real_server import (
     LIMIT_S,
     Person,
@@ -32,6 +34,7 @@ from tests.fakes.search import Needles, files
 
 CANARY = "sk-canary-7d1f4b0c9a8e4f62b3d5"
 OWN = "sk-owned-canary-3c2b1a0f9e8d7c6b"
+FETCHED = "sk-fetched-canary-5e4d3c2b1a0f9e8d"
 
 as_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may read the memory of these processes"
@@ -52,8 +55,16 @@ def auth() -> Iterator[FakeAuthServer]:
 
 
 @pytest.fixture(scope="module")
-def server(shared_model: FakeModelServer, auth: FakeAuthServer) -> Iterator[RealServer]:
-    sections = {**with_model(shared_model.url), "oauth.acme": auth.section()}
+def server(
+    shared_model: FakeModelServer, auth: FakeAuthServer, shared_outside: OutsideServer
+) -> Iterator[RealServer]:
+    rule = {
+        "host": "127.0.0.1", "scheme": "http", "port": shared_outside.port, "methods": ["GET", "POST"],
+        "networks": ["127.0.0.0/8"], "users": ["olga"],
+    }  # fmt: skip
+    sections = {
+        **with_model(shared_model.url), "oauth.acme": auth.section(), "egress": {"allow": [rule]}
+    }  # fmt: skip
     with real_server(sections, keys=f'fake = "{CANARY}"\n') as running:
         yield running
 
@@ -78,8 +89,9 @@ class Used(NamedTuple):
 
 @pytest.fixture(scope="module")
 def used(
-    server: RealServer, alice: Person, olga: Person, shared_model: FakeModelServer, auth: FakeAuthServer
-) -> Used:
+    server: RealServer, alice: Person, olga: Person, shared_model: FakeModelServer, auth: FakeAuthServer,
+    shared_outside: OutsideServer,
+) -> Used:  # fmt: skip
     """Each was used, refused, and echoed by the other end in every way."""
     answers = [alice.ask("hi", "kept", "fake").text, alice.run("env; cat /proc/*/environ /proc/*/cmdline")]
     for person, key in ((alice, CANARY), (olga, OWN)):
@@ -95,11 +107,12 @@ def used(
     begun = json.loads(certosa(server, connect, "", olga))
     auth.decide(begun["user_code"])
     answers.append(until("the connection", lambda: _settled(server, olga, "tv")))
+    answers += fetched(server, olga, shared_model, shared_outside)
     answers.append(certosa(server, "credential list --json", "", olga))
     (family, *_) = auth.families
     named = {
         "the key file's": CANARY, "a user's own": OWN, "the client's": SECRET,
-        "an access token": family.access[0], "a refresh token": family.refresh[0],
+        "a fetch's": FETCHED, "an access token": family.access[0], "a refresh token": family.refresh[0],
     }  # fmt: skip
     alice.run("true")
     return Used(answers, {name: Needles(value) for name, value in named.items()})
@@ -113,6 +126,25 @@ def _settled(server: RealServer, person: Person, name: str) -> str:
     with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
         text: str = answer.read().decode()
     return "" if json.loads(text)["status"] == "waiting" else text
+
+
+def fetched(server: RealServer, person: Person, model: FakeModelServer, outside: OutsideServer) -> list[str]:
+    """What a client is told of fetches that are filled in, echoed, and refused where it has no place."""
+    line = f"credential set web --host 127.0.0.1 --port {outside.port} --http --path /echo"
+    said = [certosa(server, line, FETCHED, person)]
+    bearer = {"Authorization": "Bearer {{credential:web}}"}
+    for arguments in (
+        {"url": f"{outside.url}/echo/it", "headers": bearer},
+        {"url": f"{outside.url}/hello", "headers": bearer},
+        {"url": f"{outside.url}/echo/body", "method": "POST", "body": "{{credential:web}}"},
+        {"url": f"{outside.url}/echo/kept", "headers": bearer, "save_to": "kept.txt"},
+    ):
+        call = Call("http_fetch", json.dumps(arguments), "c1")
+        model.say(Script(calls=(call,)), Script(text="Done."))
+        done = person.ask("fetch it", "kept", "fake")
+        said.append(f"{done.text} {done.output}")
+    said.append((person.home / "kept.txt").read_text())
+    return said
 
 
 def echoed(model: FakeModelServer, person: Person, key: str) -> list[str]:
@@ -145,11 +177,13 @@ def everybody(server: RealServer) -> set[int]:
 
 
 def test_each_is_sent_to_the_one_request_that_may_have_it(
-    used: Used, shared_model: FakeModelServer, auth: FakeAuthServer
+    used: Used, shared_model: FakeModelServer, auth: FakeAuthServer, shared_outside: OutsideServer
 ) -> None:
     bearers = [r.headers["Authorization"] for r in shared_model.requests if "Authorization" in r.headers]
     assert {f"Bearer {CANARY}", f"Bearer {OWN}"} == set(bearers)
     assert len(bearers) >= 12
+    sent = [head.splitlines()[0] for head in shared_outside.heads if FETCHED in head]
+    assert sent == ["GET /echo/it", "GET /echo/kept"]
     assert auth.families  # it let us in, by its client's secret
     bodies = json.dumps([request.body for request in shared_model.requests])
     assert [name for name, needles in used.secrets.items() if needles.within(bodies.encode())] == []
@@ -162,6 +196,7 @@ def test_the_doctor_let_this_server_serve(server: RealServer) -> None:
 def test_they_are_in_no_answer(used: Used) -> None:
     told = "\n".join(used.answers).encode()
     assert Needles("no such key").within(told)  # what the other end said did come, without them
+    assert told.count(b"Bearer [struck out]") >= 2
     assert [name for name, needles in used.secrets.items() if needles.within(told)] == []
     assert CANARY[3:].encode() not in told
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.fakes.certificates import Made, make_certificate
 from tests.fakes.model_server import FakeModelServer, running_model_server
+from tests.fakes.outside_server import OutsideServer
 from tests.fakes.plain_client import PlainClient
 from tests.fakes.real_server import UNATTACKED, Person, RealServer, own_directory, until, with_model
 
@@ -71,6 +72,8 @@ def _used(server: RealServer) -> int:
 def _reload_well(server: RealServer, more: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     before = _used(server)
     line = _reload(server, more)
+    if "send SIGHUP again" in line.get("reason", ""):
+        line = _reload(server, more)
     assert line["event"] == "config_reloaded", line
     until("core and egress to use it", lambda: _used(server) > before)
     return line
@@ -119,9 +122,30 @@ def test_a_provider_and_its_key_are_added_while_chats_go_on(
     assert "provider key file" in line["reason"]
     assert alice.ask("hello", model="fake").finish == "stop"
     keys.unlink()
+    line = _reload(server, {})
+    assert (line["event"], "send SIGHUP again" in line["reason"]) == ("reload_failed", True)
+    _reload_well(server, with_model(upstream.url))
+    # without its key the model server is asked all the same; a file that lacks it all is asked for twice
+    assert alice.ask("hello", model="fake").finish == "stop"
     _reload_well(server, {})
     with pytest.raises(openai.APIStatusError):
         alice.ask("hello", model="fake")
+
+
+def test_a_rule_for_requests_outside_counts_from_the_next_fetch(
+    server: RealServer, shared_outside: OutsideServer
+) -> None:
+    hana = server.new_user("hana")
+    _reload_well(server, {})
+    url = f"{shared_outside.url}/hello"
+    assert "no rule lets the agent GET" in hana.ask(f"fetch {url}").output
+    rule = {
+        "host": "127.0.0.1", "scheme": "http", "port": shared_outside.port, "networks": ["127.0.0.0/8"],
+    }  # fmt: skip
+    assert _reload_well(server, {"egress": {"allow": [rule]}})["changed"] == ["egress.allow"]
+    assert "hello from outside" in hana.ask(f"fetch {url}").output
+    _reload_well(server, {})
+    assert "no rule lets the agent GET" in hana.ask(f"fetch {url}").output
 
 
 def test_core_started_again_has_what_was_read_last(server: RealServer) -> None:
@@ -189,6 +213,7 @@ def test_sigusr1_says_what_every_process_is_doing_and_no_secret(server: RealServ
     assert "storage-0" in texts["core"] or "storage" in texts["core"]
     assert "-- task" in texts["core"]
     assert '"breaker": "closed"' in texts["egress"]
+    assert '"fetches": []' in texts["egress"]
     assert '"phase": "running"' in texts["spawner"]
     assert alice.ask("list files").finish == "stop", "and all of it goes on"
 

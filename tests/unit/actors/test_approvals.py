@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from jail.wire.schema import (
     Delta,
     Done,
     Failure,
+    HttpFetch,
     Limits,
     Message,
     ProviderChat,
@@ -267,6 +269,44 @@ def test_a_worker_may_take_its_question_back(house: Asking) -> None:
     assert house.says(house.worker.cancel(request)) == [SettleApproval(question, "ended")]
     assert said(spec)[1:] == [ApprovalResolved("approval_1", "ended")]
     assert house.state.next_deadline_s() == house.now_s + 15
+
+
+def test_a_worker_that_asks_and_takes_back_without_end_is_bounded_by_what_is_under_way(house: Asking) -> None:
+    house.warm(house.spec())
+    kept = 0
+    for _ in range(20):
+        request, rest = house.asks(ApprovalAsk(ONE, 1, "run_command", ARGUMENTS))
+        kept += bool(rest)  # and the disk does not answer
+        if rest:
+            house.says(house.worker.cancel(request))
+    assert kept == 4 * RULES.most
+    assert house.last().failure.code == "overloaded"
+
+
+def test_a_turn_asks_so_many_questions_and_no_more_whatever_becomes_of_them(house: Asking) -> None:
+    house.warm(house.spec())
+    for step in range(1, 201):
+        _, question = house.ask(step)
+        house.answer(question, False)
+        house.settle(question)
+        house.answer_holds()
+    _, rest = house.asks(ApprovalAsk(ONE, 201, "run_command", ARGUMENTS))
+    assert (rest, house.last().failure.code) == ([], "limit")
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [(b"to=me&text=hello", "to=me&text=hello"), (b"\xff\x00\x01", "(3 bytes that are no text)")],
+)
+def test_a_person_is_shown_what_a_fetch_would_send(house: Asking, body: bytes, shown: str) -> None:
+    house.modes["http.fetch"] = "ask"
+    house.warm(spec := house.spec())
+    fetch = HttpFetch(ONE, "0" * 16, "POST", "https://api.example.com/send", body=body)
+    _, rest = house.asks(fetch)
+    house.do(house.state.approval_kept(rest[0].question.id, None, house.now_s))
+    (wanted,) = said(spec)
+    asked = msgspec.json.decode(wanted.arguments)
+    assert (asked["url"], asked["body"]) == ("https://api.example.com/send", shown)
 
 
 def test_what_cannot_be_written_down_is_not_asked_and_not_allowed(house: Asking) -> None:

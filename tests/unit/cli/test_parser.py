@@ -30,6 +30,7 @@ COMMANDS = [
     "egress list --json",
     "egress allow api.example.com --port 8443 --http --methods GET,PUT --path /v1 --skill notes",
     "egress remove rule_1a2b3c4d --user alice",
+    "agent set x --fallbacks a/m,b/m",
     "config check",
     "config show --json",
 ]

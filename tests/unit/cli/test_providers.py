@@ -202,6 +202,25 @@ def test_the_list_says_who_has_a_key_and_never_which(
     assert KEY not in out + table
 
 
+def test_a_running_server_says_which_keys_are_kept_in_its_vault(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.run("add", "openai", stdin=KEY)
+    place.run("add", "ollama")
+    place.run("add", "vllm", "--preset", "vllm")
+    capsys.readouterr()
+
+    class Server:
+        def call(self, method: str, path: str) -> dict[str, object]:
+            assert (method, path) == ("GET", "/v1/providers")
+            return {"providers": [{"name": "ollama", "key": True}, {"name": "vllm", "key": False}]}
+
+    monkeypatch.setattr("core.cli.providers.connect_admin", lambda _: Server())
+    assert place.run("list", "--json") == 0
+    rows = {row["name"]: row["key"] for row in json.loads(capsys.readouterr().out)["providers"]}
+    assert rows == {"builtin": False, "ollama": True, "openai": True, "vllm": False}
+
+
 def test_removing_what_is_not_there_or_still_needed_changes_nothing(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,13 @@ def test_a_fallback_that_leads_nowhere_or_back_is_refused_with_its_line(at: str)
         parse_config(TWO.format(more=f'fallbacks = ["{at}"]'))
 
 
+def test_an_agents_fallbacks_name_providers_too_its_own_as_well() -> None:
+    agent = '[agent]\nprovider = "main"\nfallbacks = ["main/m2", "builtin/assistant"]\n'
+    assert parse_config(TWO.format(more="") + agent).agent.fallbacks == ("main/m2", "builtin/assistant")
+    with pytest.raises(ConfigError, match=r"agent\.fallbacks: 'gone/m' is not"):
+        parse_config(TWO.format(more="") + agent.replace("main/m2", "gone/m"))
+
+
 @pytest.mark.parametrize(
     "line",
     ["retries = 11", "retries = -1", "retry_cap_s = 0", "breaker_failures = 0", "max_streams = 0"],

@@ -53,7 +53,7 @@ def test_a_bad_file_changes_nothing_and_the_next_good_one_counts(tmp_path: Path)
         opened.append(config)
         return {}
 
-    reload = Reloader(Config(), path, open_files)
+    reload = Reloader(Config(), "", path, open_files)
     path.write_text("[hub]\nmax_turns = 5\nmax_trns = 6")
     with pytest.raises(HostError, match=r"certosa\.toml:3: hub\.max_trns: unknown key"):
         reload()
@@ -67,3 +67,26 @@ def test_a_bad_file_changes_nothing_and_the_next_good_one_counts(tmp_path: Path)
         assert b'"max_turns":5' in os.pread(fresh.core["config"], 1 << 20, 0)
     finally:
         fresh.close()
+
+
+def test_a_file_that_looks_cut_short_is_taken_when_it_is_asked_for_twice(tmp_path: Path) -> None:
+    whole = "[hub]\nmax_turns = 5\n\n[providers.local]\nbase_url = 'http://x/v1'\n"
+    cut = whole.partition("[prov")[0]
+    path = tmp_path / "certosa.toml"
+    reload = Reloader(_parse(whole), whole, path, lambda config: {})
+    for text in (cut, "", cut):  # never twice the same
+        path.write_text(text)
+        with pytest.raises(HostError, match="send SIGHUP again"):
+            reload()
+    path.write_text(whole)
+    reload().close()
+    path.write_text(cut)
+    with pytest.raises(HostError, match="send SIGHUP again"):
+        reload()
+    fresh = reload()
+    try:
+        assert "providers.local.base_url" in fresh.log["changed"]
+        fresh.on_use()
+    finally:
+        fresh.close()
+    reload().close()

@@ -174,3 +174,17 @@ def test_a_soft_limit_is_told_and_the_chat_goes_on() -> None:
     told: list[tuple[int, Met]] = []
     run(Says(lambda _: ChatEnd("stop", Usage(1, 1))), FakeMeter(met=(met,)), told)
     assert told == [(7, met)]
+
+
+@pytest.mark.parametrize("text", ["", "y" * 3_000])
+def test_what_cannot_be_is_not_believed_and_what_may_be_is(text: str) -> None:
+    meter = FakeMeter()
+    for said in (Usage(10**10, 10**10), Usage(700, 1_990)):
+        end = run(Says(lambda _, said=said: ChatEnd("stop", said), text), meter)  # type: ignore[misc]
+        assert end.usage.input_tokens <= 304 + 4 * (64 + 64 + 16)
+        assert end.usage.output_tokens <= max(2_000, len(text))
+        _, used, estimated = meter.settled[-1]
+        assert (used[1:3], estimated) == (
+            (end.usage.input_tokens, end.usage.output_tokens), said.input_tokens > 10**6
+        )  # fmt: skip
+    assert end.usage == Usage(700, 1_990)

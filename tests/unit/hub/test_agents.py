@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from core.config import AgentSection, Config, ProviderSection
@@ -46,9 +47,24 @@ def test_a_file_changes_what_it_names_and_nothing_else(agents: Agents, folder: P
     assert (agent.limits.wall_s, agent.limits.rounds) == (60, 7)
 
 
+def test_fallbacks_are_the_configurations_unless_the_file_names_some(
+    agents: Agents, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "coder.toml").write_text('fallbacks = ["local/org/m", "builtin/assistant"]')
+    assert agents.get("alice", "coder").fallbacks == ("local/org/m", "builtin/assistant")
+    assert agents.get("alice", "assistant").fallbacks == ()
+    agents.apply(msgspec.structs.replace(CONFIG, agent=AgentSection(fallbacks=("local/m",))))
+    assert agents.get("alice", "assistant").fallbacks == ("local/m",)
+    assert agents.get("alice", "coder").fallbacks == ("local/org/m", "builtin/assistant")
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
+        ('fallbacks = ["elsewhere/m"]', "fallbacks: 'elsewhere/m' is not PROVIDER/MODEL"),
+        ('fallbacks = ["local"]', "fallbacks"),
+        ('fallbacks = ["local/"]', "fallbacks"),
+        ('fallbacks = "local/m"', "fallbacks"),
         ('promt = "x"', "promt"),
         ("prompt = 5", "prompt"),
         ('provider = "elsewhere"', "provider"),

@@ -139,7 +139,7 @@ def test_killed_at_any_step_nothing_is_lost_and_the_next_start_finishes_it(fille
 def test_a_record_that_does_not_open_stops_a_rotation_before_anything_changed(filled: Filled) -> None:
     db = sqlite3.connect(filled.directory / "vault.db")
     with db:
-        db.execute("UPDATE credentials SET version = 9 WHERE owner = 'bob' AND name = 'two'")
+        db.execute("UPDATE credentials SET sealed = zeroblob(80) WHERE owner = 'bob' AND name = 'two'")
     db.close()
     old = (filled.directory / "master.key").read_bytes()
     vault = Vault(filled.directory)

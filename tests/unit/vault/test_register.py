@@ -1,0 +1,255 @@
+"""Whoever can write vault.db, but has no master key, adds nothing to it and puts nothing back."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.egress.credential_messages import (
+    CredentialKept,
+    DeleteCredential,
+    KeyRotated,
+    ListCredentials,
+    RotateKey,
+    SetCredential,
+)
+from core.egress.messages import (
+    AddUser,
+    AdminVerified,
+    HandleMinted,
+    NewAdminToken,
+    NewToken,
+    Ok,
+    Refused,
+    RemoveUser,
+    RevokeToken,
+    SetUserDisabled,
+    TokenMade,
+    TokenRejected,
+    VerifyAdminToken,
+    VerifyToken,
+)
+from core.vault.errors import VaultError, VaultRefusal
+from core.vault.register import BOUND_FILE
+from core.vault.terms import CredentialTerms
+from core.vault.tokens import make_token
+from core.vault.vault import Vault
+
+TERMS = CredentialTerms(host="api.example.com")
+CHANGED = "was changed by something other than Certosa"
+
+
+class Case:
+    """A vault with alice and bob, each with a token; ``edit`` writes into its file behind its back."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.vault = Vault(directory)
+        self.tokens = {}
+        for user in ("alice", "bob"):
+            self.vault.answer(AddUser(1, user))
+            self.tokens[user] = self.token(user)
+        self.admin = self.made(NewAdminToken(1, "laptop"))
+
+    def made(self, question: NewToken | NewAdminToken) -> TokenMade:
+        made = self.vault.answer(question)
+        assert isinstance(made, TokenMade)
+        return made
+
+    def token(self, user: str) -> TokenMade:
+        return self.made(NewToken(1, user, ""))
+
+    def set(self, value: str) -> None:
+        kept = self.vault.answer(SetCredential(1, "alice", "api", TERMS, f"the value {value}"))
+        assert isinstance(kept, CredentialKept), kept
+
+    def value(self) -> str | None:
+        found = self.vault.open("alice", "api")
+        return None if found is None else found.secret.reveal().removeprefix("the value ")
+
+    def good(self, token: TokenMade, admin: bool = False) -> bool:
+        answer = self.vault.answer(VerifyAdminToken(1, token.token) if admin else VerifyToken(1, token.token))
+        assert isinstance(answer, AdminVerified | HandleMinted | TokenRejected)
+        return not isinstance(answer, TokenRejected)
+
+    def edit(self, *statements: tuple[str, tuple[Any, ...]]) -> None:
+        with closing(sqlite3.connect(self.directory / "vault.db")) as db, db:
+            for statement, values in statements:
+                db.execute(statement, values)
+
+    def row(self, table: str, where: str) -> tuple[Any, ...]:
+        with closing(sqlite3.connect(self.directory / "vault.db")) as db:
+            found: tuple[Any, ...] = db.execute(f"SELECT * FROM {table} WHERE {where}").fetchone()
+            return found
+
+    def put(self, table: str, row: tuple[Any, ...]) -> None:
+        self.edit((f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row))
+
+    def reopen(self) -> None:
+        self.vault.close()
+        self.vault = Vault(self.directory)
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    made = Case(tmp_path / "_keys")
+    yield made
+    made.vault.close()
+
+
+def test_what_was_made_here_is_good_before_and_after_a_start(case: Case) -> None:
+    case.set("one")
+    case.set("two")
+    gone = case.token("alice")
+    case.vault.answer(RevokeToken(1, gone.token_id))
+    case.vault.answer(SetUserDisabled(1, "bob", True))
+    for _ in range(2):
+        assert case.good(case.tokens["alice"])
+        assert case.good(case.admin, admin=True)
+        assert not case.good(gone)
+        assert not case.good(case.tokens["bob"])
+        assert case.value() == "two"
+        case.reopen()
+    case.vault.answer(SetUserDisabled(1, "bob", False))
+    assert case.good(case.tokens["bob"])
+    case.vault.answer(RemoveUser(1, "bob"))
+    case.reopen()
+    assert not case.good(case.tokens["bob"])
+
+
+@pytest.mark.parametrize("admin", [False, True])
+@pytest.mark.parametrize("mac", ["none", "another's"])
+def test_a_token_that_was_written_into_the_file_is_none(case: Case, admin: bool, mac: str) -> None:
+    fresh = make_token("admin" if admin else "user")
+    table = "admin_tokens" if admin else "tokens"
+    whose = case.admin if admin else case.tokens["alice"]
+    value = None if mac == "none" else case.row(table, f"token_id = '{whose.token_id}'")[-1]
+    if admin:
+        case.put("admin_tokens", (fresh.token_id, fresh.hash, "", 1, None, None, value))
+    else:
+        case.put("tokens", (fresh.token_id, "alice", fresh.hash, "", 1, None, None, value))
+    made = TokenMade(1, fresh.token_id, fresh.token)
+    assert not case.good(made, admin)
+    assert case.good(whose, admin)
+    with pytest.raises(VaultError, match=CHANGED):
+        case.reopen()
+
+
+@pytest.mark.parametrize("column", ["user", "hash", "token_id"])
+def test_a_row_of_a_token_is_of_its_user_hash_and_id(case: Case, column: str) -> None:
+    fresh = make_token()
+    alices, bobs = case.tokens["alice"], case.tokens["bob"]
+    # bob, who can write the file, wants to be alice by his own token, or by one that he made
+    change = {
+        "user": ("UPDATE tokens SET user = 'alice' WHERE token_id = ?", (bobs.token_id,)),
+        "hash": ("UPDATE tokens SET hash = ? WHERE token_id = ?", (fresh.hash, alices.token_id)),
+        "token_id": ("UPDATE tokens SET token_id = ? WHERE token_id = ?", (fresh.token_id, bobs.token_id)),
+    }
+    case.edit(change[column])
+    tried = TokenMade(1, fresh.token_id, fresh.token) if column == "hash" else bobs
+    assert not case.good(tried)
+
+
+def test_a_revoked_token_does_not_come_back(case: Case) -> None:
+    token = case.token("alice")
+    row = case.row("tokens", f"token_id = '{token.token_id}'")
+    case.vault.answer(RevokeToken(1, token.token_id))
+    case.edit(("UPDATE tokens SET revoked_s = NULL WHERE token_id = ?", (token.token_id,)))
+    assert not case.good(token)
+    case.put("tokens", row)  # as it was, with the MAC that it had
+    assert not case.good(token)
+    assert case.good(case.tokens["alice"])
+    with pytest.raises(VaultError, match=CHANGED):
+        case.reopen()
+
+
+def test_a_disabled_user_is_not_let_in_by_the_file(case: Case) -> None:
+    case.vault.answer(SetUserDisabled(1, "bob", True))
+    case.edit(("UPDATE users SET disabled = 0 WHERE user = 'bob'", ()))
+    assert not case.good(case.tokens["bob"])
+    with pytest.raises(VaultError, match=CHANGED):
+        case.reopen()
+
+
+def test_a_credential_put_back_to_an_older_version_is_noticed(case: Case) -> None:
+    case.set("old")
+    old = case.row("credentials", "name = 'api'")
+    versions = case.row("credential_versions", "name = 'api'")
+    case.set("new")
+    case.put("credentials", old)
+    case.put("credential_versions", versions)
+    with pytest.raises(VaultRefusal, match="set it again"):
+        case.value()
+    assert isinstance(case.vault.answer(ListCredentials(1, "alice")), Refused)
+    assert isinstance(case.vault.answer(RotateKey(1)), Refused)
+    case.set("newer")
+    assert case.value() == "newer"
+    case.reopen()
+    assert case.value() == "newer"
+    case.put("credentials", old)
+    with pytest.raises(VaultError, match=CHANGED):
+        case.reopen()
+
+
+def test_a_deleted_credential_does_not_come_back(case: Case) -> None:
+    case.set("gone")
+    row = case.row("credentials", "name = 'api'")
+    assert case.vault.answer(DeleteCredential(1, "alice", "api")) == Ok(1)
+    assert case.value() is None
+    case.put("credentials", row)
+    with pytest.raises(VaultRefusal):
+        case.value()
+
+
+def test_what_was_bound_once_is_never_bound_anew(case: Case) -> None:
+    fresh = make_token()
+    case.put("tokens", (fresh.token_id, "alice", fresh.hash, "", 1, None, None, None))
+    case.edit(("DELETE FROM meta WHERE key = 'register'", ()))
+    with pytest.raises(VaultError, match=CHANGED):
+        case.reopen()
+
+
+def test_a_vault_from_before_is_bound_at_its_next_start(case: Case) -> None:
+    case.set("kept")
+    case.vault.close()
+    case.edit(
+        ("DELETE FROM meta WHERE key = 'register'", ()),
+        *[(f"ALTER TABLE {table} DROP COLUMN mac", ()) for table in ("tokens", "admin_tokens")],
+        ("UPDATE schema_version SET version = 4", ()),
+    )
+    (case.directory / BOUND_FILE).unlink()
+    case.vault = Vault(case.directory)
+    for _ in range(2):
+        assert case.good(case.tokens["alice"])
+        assert case.good(case.admin, admin=True)
+        assert case.value() == "kept"
+        case.reopen()
+    assert (case.directory / BOUND_FILE).exists()
+
+
+def test_a_change_of_key_binds_all_anew(case: Case) -> None:
+    case.set("kept")
+    assert case.vault.answer(RotateKey(1)) == KeyRotated(1, 2, 1)
+    for _ in range(2):
+        assert case.good(case.tokens["alice"])
+        assert case.good(case.admin, admin=True)
+        assert case.value() == "kept"
+        case.set("kept")
+        case.reopen()
+
+
+def test_a_whole_vault_of_a_backup_is_taken(case: Case, tmp_path: Path) -> None:
+    case.vault.close()
+    shutil.copytree(case.directory, tmp_path / "backup")
+    case.vault = Vault(case.directory)
+    late = case.token("alice")
+    case.vault.close()
+    shutil.rmtree(case.directory)
+    shutil.copytree(tmp_path / "backup", case.directory)
+    case.vault = Vault(case.directory)
+    assert case.good(case.tokens["alice"])
+    assert not case.good(late)
