@@ -49,6 +49,10 @@ class ServerSection(_Section, frozen=True):
         Meta(description="auto: JSON unless a terminal looks on"),
     ] = "auto"
     grace_s: Annotated[Seconds, Meta(description="what running turns get at SIGTERM (in seconds)")] = 10.0
+    core_cpus: Annotated[
+        Literal["all", "one"],
+        Meta(description="one: core's threads share a CPU, as they share an interpreter; docs/benchmarks.md"),
+    ] = "all"
 
 
 class HubSection(_Section, frozen=True):

@@ -174,13 +174,14 @@ class TurnLog:
         """
         after_id = self._first_id - 1 if after_id is None else after_id
         woken = asyncio.Event()
+        alarm = _Alarm(woken, idle_s)
         self._readers.add(woken)
         try:
             while True:
                 woken.clear()
                 found = self._read(after_id)
                 if found is None:
-                    if not await _wait(woken, idle_s):
+                    if await alarm.wait():
                         yield ()
                     continue
                 yield found
@@ -189,6 +190,7 @@ class TurnLog:
                 after_id = found[-1].id
         finally:
             self._readers.discard(woken)
+            alarm.close()
 
     def _read(self, after_id: int) -> tuple[LogEvent, ...] | Behind | Finished | None:
         with self._lock:
@@ -223,9 +225,36 @@ class TurnLog:
             woken.set()
 
 
-async def _wait(woken: asyncio.Event, timeout_s: float | None) -> bool:
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await woken.wait()
-    except TimeoutError:
-        return False
+class _Alarm:
+    """Wakes a reader after a silence. One timer for many waits: most of them are short."""
+
+    def __init__(self, woken: asyncio.Event, silence_s: float | None) -> None:
+        self._woken = woken
+        self._silence_s = silence_s
+        self._loop = asyncio.get_running_loop()
+        self._due_s = 0.0
+        self._rang = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait(self) -> bool:
+        """Wait to be woken; whether it was by the silence."""
+        if self._silence_s is not None:
+            self._rang = False
+            self._due_s = self._loop.time() + self._silence_s
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._due_s, self._ring)
+        await self._woken.wait()
+        return self._rang
+
+    def close(self) -> None:
+        """Wake nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        if self._loop.time() < self._due_s:
+            self._timer = self._loop.call_at(self._due_s, self._ring)
+            return
+        self._timer = None
+        self._rang = True
+        self._woken.set()

@@ -103,6 +103,18 @@ def test_sigterm_cancels_a_turn_that_outlasts_the_grace() -> None:
         assert wait_gone(pids, 2) == []
 
 
+def test_core_can_be_kept_to_one_cpu_and_nobody_else_is() -> None:
+    with real_server({"server": {"core_cpus": "one"}}, before=UNATTACKED) as server:
+        everywhere = os.sched_getaffinity(0)
+        core, egress = server.pid("core"), server.pid("egress")
+        threads = [int(thread) for thread in os.listdir(f"/proc/{core}/task")]
+        assert len(threads) > 1
+        assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {
+            frozenset([max(everywhere)])
+        }
+        assert os.sched_getaffinity(egress) == os.sched_getaffinity(server.process.pid) == everywhere
+
+
 def test_a_second_sigterm_means_now(mortal: RealServer) -> None:
     alice = add(mortal, "alice")
     with sleeping(alice) as (turn, _):
