@@ -93,6 +93,9 @@ class HubSection(_Section, frozen=True):
         Meta(ge=0, le=2**50, description="with less free on the data directory's disk new turns answer 507"),
     ] = 64 << 20
     max_turns_per_user: Annotated[int, Meta(ge=1, le=32, description="more answer 429")] = 4
+    max_lag_s: Annotated[
+        Seconds, Meta(description="the hub's loop is later than this: new turns answer 429 (in seconds)")
+    ] = 2.0
 
 
 class LiveSection(_Section, frozen=True):

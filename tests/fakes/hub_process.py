@@ -235,7 +235,7 @@ class HubProcess:
         self.users_dir = directory / "users"
         self.users_dir.mkdir(parents=True, exist_ok=True)
         self.config = Config(
-            hub=HubSection(**hub),
+            hub=HubSection(**{"max_lag_s": 60.0, **hub}),
             live=live or LiveSection(),
             admin=admin or AdminSection(),
             access=access or AccessSection(),
