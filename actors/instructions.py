@@ -122,6 +122,15 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """The turn's jail is gone; with ``again`` the turn may be started anew."""
+
+    sink: TurnSink
+    failure: Failure
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CallItem:
     """Hand an item of a call's answer over."""
 
@@ -152,5 +161,5 @@ class Gone:
 
 Instruction = (
     Launch | Kill | Used | Send | Serve | Credit | Cancel | Append | Say | KeepApproval | SettleApproval
-    | TellAnswered | Finish | CallItem | CallEnd | Note | Gone
+    | TellAnswered | Finish | Lost | CallItem | CallEnd | Note | Gone
 )  # fmt: skip

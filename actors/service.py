@@ -59,6 +59,13 @@ class TurnSink(Protocol):
         """The turn has ended; called exactly once, nothing is appended afterwards."""
         ...
 
+    def lost(self, failure: Failure, again: bool) -> None:
+        """The jail is gone from under the turn, in place of :meth:`finish`.
+
+        Whoever made the sink ends the turn with a report, or, with ``again``, may start it anew.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TurnSpec:
@@ -66,6 +73,7 @@ class TurnSpec:
 
     ``request`` is the id of what asked for it, for logs and for the worker; ``traceparent`` goes to
     model servers (W3C Trace Context).
+    ``first_step``: past 1 where the turn goes on after an interruption.
     """
 
     turn: str
@@ -76,6 +84,7 @@ class TurnSpec:
     sampling: Sampling = field(default_factory=Sampling)
     request: str = ""
     traceparent: str = ""
+    first_step: int = 1
 
 
 class RequestKey(NamedTuple):

@@ -26,6 +26,7 @@ from actors.instructions import (
     KeepApproval,
     Kill,
     Launch,
+    Lost,
     Note,
     Say,
     Send,
@@ -52,6 +53,7 @@ from actors.user_messages import (
     GrantCall,
     JailExited,
     JailFailed,
+    JailKilled,
     JailStarted,
     Leave,
     StartCall,
@@ -64,6 +66,10 @@ from jail.wire.frames import MAX_FRAME_BYTES, kind_name
 from jail.wire.schema import Body, ErrorCode, Failure
 from jail.wire.zmtp import Zmtp
 
+# what a life's end says of its jail, where that is not the reason itself
+_FAULTLESS: dict[str, str | None] = {
+    "drained": None, "drain_ignored": None, "cancel_ignored": None, "ended": "",
+}  # fmt: skip
 _MIXED_UP = Failure("internal", "the server mixed up two users; nothing was run")
 
 
@@ -85,8 +91,8 @@ class Jails(Protocol):
         """A jail is ready, or whether something runs in it has changed."""
         ...
 
-    def kill(self, life: int) -> None:
-        """End a jail; harmless when it has ended."""
+    def kill(self, life: int, fault: str | None) -> None:
+        """End a jail; harmless when it has ended. ``fault``: its own ("" for one not known), or None."""
         ...
 
 
@@ -235,6 +241,8 @@ class UserActor(Actor):
                 return state.jail_failed(life, failure, now)
             case EvictJail(life, wait):
                 return state.evict(life, wait, now)
+            case JailKilled(life):
+                return state.jail_killed(life)
             case JailExited(life, how, failure):
                 return state.jail_exited(life, how, now, failure)
             case Closed(life, None):
@@ -293,6 +301,8 @@ class UserActor(Actor):
                     self._services[verb].cancel(RequestKey(self._user, life, request_id))
                 case Finish(sink, outcome):
                     sink.finish(outcome)
+                case Lost(sink, failure, again):
+                    sink.lost(failure, again)
                 case CallItem(call_sink, body):
                     call_sink.item(body)
                 case CallEnd(call_sink, answer):
@@ -303,7 +313,7 @@ class UserActor(Actor):
                     self._jails.launch(life, self._user, self.actor_ref, request)
                 case Kill(life, reason):
                     self._close_channel()
-                    self._jails.kill(life)
+                    self._jails.kill(life, _FAULTLESS.get(reason, reason))
                     self.observer.jail_ended(reason)
                     self.observer.note("jail_ended", user=self._user, life=life, reason=reason)
                 case Note(event, values):

@@ -105,6 +105,13 @@ class EvictJail:
 
 
 @dataclass(frozen=True, slots=True)
+class JailKilled:
+    """The pool: an operator ends a jail; what runs in it is not to be started anew."""
+
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
 class JailExited:
     """All processes of a jail were reaped; ``failure`` is for its turns, where a limit ended it."""
 

@@ -31,6 +31,7 @@ from actors.instructions import (
     KeepApproval,
     Kill,
     Launch,
+    Lost,
     Note,
     Say,
     Send,
@@ -99,6 +100,7 @@ Phase = Literal["cold", "starting", "ready", "draining", "ending"]
 
 
 _STOPPING = Failure("unavailable", "the server is stopping; try again", 5)
+_KILLED = Failure("worker", "your jail was ended by the operator in the middle of the turn; try again")
 
 
 @dataclass(slots=True)
@@ -257,6 +259,14 @@ class UserState:
         """Its channel ended: a fault of the worker's, or its process is gone."""
         if life == self.life and self.phase in ("starting", "ready", "draining"):
             self._end_life(fault, "ended", now_s)
+        return self._take()
+
+    def jail_killed(self, life: int) -> list[Instruction]:
+        """An operator ends it: JailExited follows."""
+        if life == self.life:
+            for turn in self._turns.values():
+                if turn.request is not None:
+                    turn.verdict = turn.verdict or _KILLED
         return self._take()
 
     def jail_gone(self, life: int, now_s: float) -> list[Instruction]:
@@ -665,7 +675,7 @@ class UserState:
             self._note("peer_faulted", life=self.life, reason=fault.reason, detail=fault.detail)
         for turn in [t for t in self._turns.values() if t.request is not None]:
             self._drop_requests(turn)
-            self._end_turn(turn, turn.verdict or failure or _lost(fault))
+            self._lose_turn(turn, failure or _lost(fault), again=fault is None and failure is None)
         for call in self._calls.running():
             self._end_call(call, failure or _lost(fault))
         if self._fruitless >= _LAUNCHES_IN_A_ROW:
@@ -736,7 +746,8 @@ class UserState:
 
     def _begin(self, turn: _Turn) -> None:
         spec = turn.spec
-        request_id, data = self._link.request(TurnStart(spec.turn, spec.agent, spec.request))
+        start = TurnStart(spec.turn, spec.agent, spec.request, spec.first_step)
+        request_id, data = self._link.request(start)
         turn.request = request_id
         self._by_request[request_id] = turn
         self._send(data)
@@ -764,6 +775,13 @@ class UserState:
                 for request_id in self._drop_requests(turn):
                     self._refuse(request_id, "cancelled", "the turn is over")
         self._finish(turn.spec.sink, outcome)
+
+    def _lose_turn(self, turn: _Turn, failure: Failure, again: bool) -> None:
+        if turn.verdict is not None:
+            self._end_turn(turn, turn.verdict)
+        else:
+            del self._turns[turn.spec.turn]
+            self._out.append(Lost(turn.spec.sink, failure, again))
 
     def _drop_requests(self, turn: _Turn) -> list[int]:
         ids = [i for i, o in self._open.items() if o.turn is turn]

@@ -16,7 +16,7 @@ from core.egress import messages as vault
 from core.egress_link import EgressLink
 from core.errors import CoreError
 from core.hub.admin import AdministrationError, MadeToken
-from core.pool.actor import EvictUser, KillUser, Pool
+from core.pool.actor import EvictUser, KillUser, Pool, ReleaseUser
 from core.promise import promised
 from core.refusals import answered, known_user
 from core.sessions import Storage
@@ -181,6 +181,12 @@ class CoreAdministration:
     async def kill_jail(self, user: str) -> None:
         """End a user's jail now; its turns fail."""
         await self._on_jail(user, KillUser(user))
+
+    async def release_jail(self, user: str) -> None:
+        """Start a user's jail again that is held for dying at once."""
+        if not await answered(self._pool.ask(ReleaseUser(user))):
+            raise AdministrationError("not_found", f"{user}'s jail is not held")
+        self._log.info("jail_released", user=user)
 
     async def drain_pool(self, on: bool) -> None:
         """Take no new jail and let all go as they become idle; or end that."""

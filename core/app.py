@@ -457,6 +457,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to dump
     config = read_config(arguments.config)
     configure_logging(config.server.log_level, config.server.log_format, "core")
+    if config.server.core_cpus == "one":
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # before there are other threads
     sockets = Sockets(
         *(
             socket.socket(fileno=fd)

@@ -142,6 +142,11 @@ class AuditedAdministration:
         async with self._audit.act("jail_ended", user):
             await self._inner.kill_jail(user)
 
+    async def release_jail(self, user: str) -> None:
+        """See the protocol."""
+        async with self._audit.act("jail_released", user):
+            await self._inner.release_jail(user)
+
     async def drain_pool(self, on: bool) -> None:
         """See the protocol."""
         async with self._audit.act("pool_drained" if on else "pool_opened"):

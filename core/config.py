@@ -49,6 +49,10 @@ class ServerSection(_Section, frozen=True):
         Meta(description="auto: JSON unless a terminal looks on"),
     ] = "auto"
     grace_s: Annotated[Seconds, Meta(description="what running turns get at SIGTERM (in seconds)")] = 10.0
+    core_cpus: Annotated[
+        Literal["all", "one"],
+        Meta(description="one: core's threads share a CPU, as they share an interpreter; docs/benchmarks.md"),
+    ] = "all"
 
 
 class HubSection(_Section, frozen=True):
@@ -89,6 +93,9 @@ class HubSection(_Section, frozen=True):
         Meta(ge=0, le=2**50, description="with less free on the data directory's disk new turns answer 507"),
     ] = 64 << 20
     max_turns_per_user: Annotated[int, Meta(ge=1, le=32, description="more answer 429")] = 4
+    max_lag_s: Annotated[
+        Seconds, Meta(description="the hub's loop is later than this: new turns answer 429 (in seconds)")
+    ] = 2.0
 
 
 class LiveSection(_Section, frozen=True):

@@ -91,7 +91,7 @@ def serve(config: Config, config_path: Path | None) -> int:
             lambda new: open_files(new, data_dir, owners),
             lambda new: limits.use(new.jail),
         )
-        return run_spawner(spawner, core, egress, observe, reload)
+        return run_spawner(spawner, core, egress, observe, reload, os.environ)
 
 
 def examine(config: Config, config_path: Path | None) -> Report:
@@ -190,6 +190,7 @@ def _descriptors(
         "admin": _listen(config.admin.host, config.admin.port, "admin"),
         "admin-socket": _listen_unix(data_dir / "_system", "admin.sock", owners),
     }
+    held.callback((data_dir / "_system" / "admin.sock").unlink, missing_ok=True)
     for name, sock in sockets.items():
         held.enter_context(sock)
         fds[name] = sock.fileno()

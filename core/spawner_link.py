@@ -56,7 +56,7 @@ class SpawnerActor(Actor):
         on_link: called with the new link when egress was restarted.
         on_started: called with the life of each jail that is built, and its first process.
         on_spawned: called with what its building took in seconds, and how it was started.
-        on_ended: called with the life of each jail that is gone or could not be started.
+        on_ended: called with the life of each jail that is gone or could not be started, and how.
         on_measured: called with what jails use.
         on_home: called with what a home holds.
         on_limit: called for each jail that ended, with the limit that ended it or "".
@@ -75,7 +75,7 @@ class SpawnerActor(Actor):
         on_link: Callable[[LinkUp], None],
         on_started: Callable[[int, int], None],
         on_spawned: Callable[[float, host.Start], None],
-        on_ended: Callable[[int], None],
+        on_ended: Callable[[int, str], None],
         on_measured: Callable[[tuple[host.JailUse, ...]], None],
         on_home: Callable[[host.HomeMeasured], None],
         on_limit: Callable[[host.LimitMet], None],
@@ -135,11 +135,11 @@ class SpawnerActor(Actor):
                 self._on_started(life, pid)
             case host.JailFailed(life, text):
                 failure = Failure("unavailable", f"your jail could not be started: {text}"[:2_000])
-                self._tell_last(life, user.JailFailed(life, failure))
+                self._tell_last(life, user.JailFailed(life, failure), text)
             case host.JailExited(life, how, met, limit_bytes):
                 self._on_limit(met)
                 why = Failure("limit", told_of_limit(met, limit_bytes)) if met else None
-                self._tell_last(life, user.JailExited(life, how, why))
+                self._tell_last(life, user.JailExited(life, how, why), how)
             case host.HomeMeasured():
                 self._on_home(heard)
             case host.JailsMeasured(jails):
@@ -150,6 +150,8 @@ class SpawnerActor(Actor):
                 self._settle(request, heard)
             case host.EgressLink() if fd is not None:
                 self._on_link(LinkUp(socket.socket(fileno=fd)))
+            case host.Ping():
+                self._say(host.Pong())
             case host.Shutdown(grace_s):
                 self._on_shutdown(grace_s)
             case host.Handed(name) if fd is not None:
@@ -166,9 +168,9 @@ class SpawnerActor(Actor):
         if (on_answer := self._waiting.pop(request, None)) is not None:
             on_answer(answer)
 
-    def _tell_last(self, life: int, message: Any) -> None:
+    def _tell_last(self, life: int, message: Any, how: str) -> None:
         """What a jail's owner hears last of it."""
-        self._on_ended(life)  # first: the owner may want another at once, and its place is free now
+        self._on_ended(life, how)  # first: the owner may want another at once, and its place is free now
         if (owner := self._owners.pop(life, None)) is not None:
             tell(owner, message)
 

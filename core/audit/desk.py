@@ -64,6 +64,8 @@ class AuditDesk:
     ) -> None:
         self._metrics = metrics
         self._log = log
+        if metrics is not None and log.damage:
+            metrics.audited("log_damaged")  # recorded by the log itself, before anybody could count
         self._throttle = Throttle(lines_per_minute)
         self._ended = ended
         self._loop = asyncio.get_running_loop()
@@ -182,6 +184,8 @@ class AuditDesk:
                 self._log.append(records)
                 if self._metrics is not None:
                     self._metrics.stores.committed("audit", monotonic() - began_s, len(records))
+                    if lost:
+                        self._metrics.audited("log_gap")
                 notes = 0
                 self._lose(-lost)
                 if self._flush_at_s is None:

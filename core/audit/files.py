@@ -74,6 +74,8 @@ class AuditLog:
         self._number = self._oldest = self._seq = 0
         self._last = START
         self._anchored: Anchor | None = None
+        self.damage = ""
+        """What was wrong with it when it was opened; empty: nothing."""
         try:
             self._open(fresh)
         except OSError as error:
@@ -129,6 +131,7 @@ class AuditLog:
             damage = "the anchor is missing or was changed"
         if self._fd is None:
             self._begin(self._number + 1)
+        self.damage = damage
         if damage:
             self.append([("egress", Record("log_damaged", "noted", detail=damage))])
         self.sync()

@@ -9,7 +9,7 @@ from core.errors import CoreError
 CoreKind = Literal[
     "user_added", "user_deleted", "user_disabled", "user_enabled",
     "token_made", "token_revoked", "admin_token_made",
-    "jail_evicted", "jail_ended", "pool_drained", "pool_opened",
+    "jail_evicted", "jail_ended", "jail_released", "pool_drained", "pool_opened",
     "provider_tested", "provider_set", "provider_removed", "oauth_set", "oauth_removed",
     "config_reloaded", "limits_set", "backup_made",
     # asked for over the API; egress adds what came of it

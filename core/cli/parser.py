@@ -207,6 +207,7 @@ def _add_pool(commands: Any) -> None:
     for name, text in (
         ("evict", "have a user's jail go as soon as nothing runs in it; their next message starts another"),
         ("kill", "end a user's jail now; turns that run in it fail"),
+        ("release", "start a user's jail again that is held for dying at once"),
     ):
         _command(pool, name, f"pool:{name}", text).add_argument("user", metavar="USER")
     _command(pool, "drain", "pool:drain", "start no jail any more and let all go as they become idle")

@@ -47,6 +47,12 @@ def kill(arguments: argparse.Namespace) -> int:
     return _done(arguments, f"{arguments.user}'s jail is ended; turns that ran in it have failed.")
 
 
+def release(arguments: argparse.Namespace) -> int:
+    """Start a held jail again."""
+    _act(arguments, f"{quote(arguments.user, safe='')}/release")
+    return _done(arguments, f"{arguments.user}'s jail is started again when they come.")
+
+
 def drain(arguments: argparse.Namespace) -> int:
     """Take no new jail and let all go as they become idle."""
     _act(arguments, "drain")
@@ -98,6 +104,16 @@ def _table(pool: dict[str, Any], sort: str) -> None:
             for jail in rows
         ],
     )
+    _held(pool["held"])
+
+
+def _held(held: list[dict[str, Any]]) -> None:
+    if held:
+        print("Held, as they died at once (certosa pool release USER):")
+        print_table(
+            ("USER", "DEATHS", "FOR", "REASON"),
+            [(one["user"], str(one["deaths"]), _span(one["for_s"]), one["reason"]) for one in held],
+        )
 
 
 def _key(jail: dict[str, Any], sort: str) -> tuple[Any, ...]:

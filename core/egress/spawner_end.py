@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from jail.host.messages import Handed, HostError, Reload, ToEgress, receive_message
+from jail.host.messages import Handed, HostError, Ping, Pong, Reload, ToEgress, receive_message, send_message
 
 _log = structlog.get_logger(__name__)
 
@@ -17,7 +17,7 @@ class SpawnerEnd:
     """Collects what is handed over until it is to be used. On the running loop's thread.
 
     Args:
-        sock: ours; the other end says nothing but Handed and Reload.
+        sock: ours; the other end says nothing but Handed, Reload, and Ping, which is answered.
         reload: is given the descriptors by flag, and closes them.
     """
 
@@ -50,6 +50,10 @@ class SpawnerEnd:
         if isinstance(message, Handed) and fd is not None:
             self._drop(message.name)
             self._handed[message.name] = fd
+        elif isinstance(message, Ping):
+            # a spawner that does not read is about to end us anyway
+            with contextlib.suppress(OSError):
+                send_message(self._sock, Pong())
         elif isinstance(message, Reload):
             handed, self._handed = self._handed, {}
             self._reload(handed)

@@ -89,6 +89,10 @@ class Administration(Protocol):
         """End a user's jail now; its turns fail."""
         ...
 
+    async def release_jail(self, user: str) -> None:
+        """Start a user's jail again that is held for dying at once."""
+        ...
+
     async def drain_pool(self, on: bool) -> None:
         """Take no new jail and let all go as they become idle; or end that."""
         ...
@@ -119,7 +123,7 @@ class AdminApi:
 
     ``GET /status|health|pool|config|sessions|providers``, ``GET|POST /users``,
     ``DELETE /users/NAME``, ``POST /users/NAME/disable|enable``, ``GET|POST /users/NAME/tokens``,
-    ``POST /pool/drain|open``, ``POST /pool/NAME/evict|kill``,
+    ``POST /pool/drain|open``, ``POST /pool/NAME/evict|kill|release``,
     ``GET /users/NAME/sessions``, ``GET /tokens``, ``GET|POST /admin-tokens``,
     ``DELETE /tokens/ID``, ``POST /providers/NAME/test``; each below a prefix.
     """
@@ -138,6 +142,7 @@ class AdminApi:
             web.post(f"{prefix}/pool/open", self._open),
             web.post(f"{prefix}/pool/{{name}}/evict", self._evict),
             web.post(f"{prefix}/pool/{{name}}/kill", self._kill),
+            web.post(f"{prefix}/pool/{{name}}/release", self._release),
             web.get(f"{prefix}/config", self._config),
             web.get(f"{prefix}/users", self._list_users),
             web.post(f"{prefix}/users", self._add_user),
@@ -177,6 +182,10 @@ class AdminApi:
     async def _kill(self, request: web.Request) -> web.Response:
         await self._do.kill_jail(request.match_info["name"])
         return as_json({"killed": request.match_info["name"]})
+
+    async def _release(self, request: web.Request) -> web.Response:
+        await self._do.release_jail(request.match_info["name"])
+        return as_json({"released": request.match_info["name"]})
 
     async def _config(self, _: web.Request) -> web.Response:
         return as_json(await self._see.configuration())

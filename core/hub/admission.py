@@ -11,9 +11,6 @@ from core.config import HubSection
 from core.hub.errors import HubError, over_quota
 from core.metrics import Metrics
 
-_MAX_LAG_S = 2.0
-"""A loop that late answers nobody well: new turns would make it later for those that run."""
-
 _log = structlog.get_logger()
 
 
@@ -141,7 +138,8 @@ class Admission:
             return "server_turns", HubError(
                 429, "the server has all the turns it can run; try again", "overloaded", retry_after_s=5
             )
-        if self.lag_s > _MAX_LAG_S:
+        if self.lag_s > config.max_lag_s:
+            # a loop that late answers nobody well: new turns would make it later for those that run
             return "loop_lag", HubError(
                 429, "the server is too busy just now; try again", "overloaded", retry_after_s=5
             )

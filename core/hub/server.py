@@ -46,8 +46,9 @@ from core.hub.turns import GONE, Starter, Turns
 from core.hub.usage import Accounts, AccountsApi, UsageApi
 from core.lag import watch_loop
 from core.metrics import Metrics
-from core.sessions import Library, SessionsService
+from core.sessions import GoesOn, Library, SessionsService
 from core.vault.handle import UserHandle
+from jail.wire.schema import Agent
 
 _MAX_ADMIN_BODY_BYTES = 64 << 10
 _MAX_ADMIN_CONNECTIONS = 256
@@ -140,6 +141,7 @@ class HubServer:
 
         The sockets are closed by :meth:`stop`.
         """
+        self._resume_found()
         self._lag = asyncio.create_task(watch_loop(self._lagged), name="loop-lag")
         self._disk = asyncio.create_task(self._watch_disk(), name="disk-space")
         most = self._parts.config.max_connections
@@ -150,6 +152,21 @@ class HubServer:
             ("command", self._command_app(), command, _MAX_ADMIN_CONNECTIONS, None),
         ):
             await self._serve(name, app, sockets, most_here, tls)
+
+    def _resume_found(self) -> None:
+        """Have turns go on that an earlier process left, as their users come back."""
+        loop = asyncio.get_running_loop()
+
+        def find(user: str, name: str) -> Agent:
+            return self._parts.agents.get(user, name)
+
+        def start(handle: UserHandle, turn: GoesOn) -> None:
+            try:
+                loop.call_soon_threadsafe(self._starter.resume, handle, turn, find)
+            except RuntimeError:  # the loop has ended: this process leaves the turn to the next
+                _log.info("turn_left_open", user=handle.user, turn=turn.turn)
+
+        self._parts.sessions.resume_by(start)
 
     async def stop(self, grace_s: float) -> None:
         """No new turns; running ones get ``grace_s`` seconds, then are cancelled; close all."""

@@ -2,20 +2,26 @@
 
 import secrets
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
+from msgspec.structs import replace as changed
 
 from actors.service import TurnSpec
 from actors.user_messages import CANCELLED
-from core.acting import TRACE, acting, current_request, current_traceparent
+from core.acting import TRACE, Trace, acting, current_request, current_traceparent
 from core.errors import CoreError, SealError
 from core.hub.admission import Admission
 from core.hub.errors import HubError, from_storage, invalid
 from core.hub.tokens import invalid_token
 from core.metrics import Metrics
 from core.sessions import (
+    INTERRUPTED,
+    Asked,
+    GoesOn,
+    OpenTurn,
     SessionBusy,
     SessionNameError,
     SessionsService,
@@ -68,6 +74,8 @@ class Starter:
         self._admission = admission
         self._metrics = metrics
         self._running: dict[tuple[str, str], RunningTurn] = {}
+        self._cancelled: dict[tuple[str, str], str] = {}
+        """Why, of the running ones: one that is just being started anew is no actor's to cancel."""
 
     async def start(
         self,
@@ -94,23 +102,24 @@ class Starter:
             raise invalid_token()
         leave = self._admission.admit(handle.user)
         name = turn or f"turn_{secrets.token_hex(8)}"
-
         request, trace = current_request(), TRACE.get()
+        ended = self._ended(handle.user, name, asked_s, leave, request, trace)
+        # a client that reads the turn's own log has had a part of it, and cannot be told to forget that
+        asked = (
+            None
+            if window or session_id is None
+            else Asked(agent.name, sampling, agent.limits.wall_s, request)
+        )
+        begun: list[TurnSpec] = []
 
-        def ended(outcome: TurnEnd | Failure) -> None:
-            self._running.pop((handle.user, name), None)
-            took_s = time.monotonic() - asked_s
-            self._metrics.turn_ended(outcome, took_s, request)
-            how = outcome.code if isinstance(outcome, Failure) else outcome.finish
-            # whoever ends it may act for something else just now, or for nothing
-            with acting(request, trace):
-                _log.info("turn_ended", user=handle.user, turn=name, how=how, took_s=round(took_s, 4))
-            leave()
+        def restart(first_step: int, wall_s: int) -> None:
+            self._restart(begun[0], first_step, wall_s)
 
         try:
             opened = await self._sessions.open_turn(
-                handle, name, session_id, messages, ended, agent=agent.name, window=window
-            )
+                handle, name, session_id, messages, ended,
+                agent=agent.name, window=window, asked=asked, restart=restart if asked else None,
+            )  # fmt: skip
         except CoreError as error:
             leave()
             raise self._refusal(error) from None
@@ -121,18 +130,78 @@ class Starter:
             opened.log.finish(Failure("cancelled", GONE))
             raise invalid_token()
         # nothing waits between that look and this entry, by which cancel_all finds the turn
-        running = RunningTurn(name, handle.user, opened.log, session_id is not None, opened.began_at)
-        self._running[handle.user, name] = running
-        self._metrics.turn_started()
-        spec = TurnSpec(
+        begun.append(TurnSpec(
             name, handle, agent, opened.log, opened.session, sampling, request, current_traceparent()
-        )
+        ))  # fmt: skip
+        return self._run(begun[0], opened, session_id is not None)
+
+    def resume(self, handle: UserHandle, turn: GoesOn, find: Callable[[str, str], Agent]) -> None:
+        """Go on with a turn that an earlier process left; ``find`` finds a user's agent by name."""
+        try:
+            if not handle.standing.is_good():
+                raise invalid_token()
+            agent = find(handle.user, turn.asked.agent)
+            leave = self._admission.admit(handle.user)
+        except CoreError as error:
+            _log.warning("turn_not_resumed", user=handle.user, turn=turn.turn, error=type(error).__name__)
+            text = f"{INTERRUPTED.message}, and it cannot go on: {error}"
+            self._sessions.give_up(handle, turn, Failure(INTERRUPTED.code, text[:2_000]))
+            return
+        request = turn.asked.request  # of the one that asked for it, long ago
+        ended = self._ended(handle.user, turn.turn, time.monotonic(), leave, request, None)
+        begun: list[TurnSpec] = []
+
+        def restart(first_step: int, wall_s: int) -> None:
+            self._restart(begun[0], first_step, wall_s)
+
+        opened = self._sessions.reopen(handle, turn, ended, restart)
+        spec = TurnSpec(turn.turn, handle, agent, opened.log, opened.session, turn.asked.sampling, request)
+        begun.append(_again(spec, turn.first_step, turn.wall_s))
+        _log.info("turn_resumed", user=handle.user, turn=turn.turn)
+        self._run(begun[0], opened, True)
+
+    def _run(self, spec: TurnSpec, opened: OpenTurn, kept: bool) -> RunningTurn:
+        user = spec.handle.user
+        running = RunningTurn(spec.turn, user, opened.log, kept, opened.began_at)
+        self._running[user, spec.turn] = running
+        self._metrics.turn_started()
+        self._start(spec)
+        return running
+
+    def _start(self, spec: TurnSpec) -> None:
         try:
             self._turns.start(spec)
         except Exception:  # noqa: BLE001 - whatever it was, the turn has to end
-            _log.exception("turn_start_failed", user=handle.user, turn=name)
-            opened.log.finish(Failure("internal", "the turn could not be started; it was logged"))
-        return running
+            _log.exception("turn_start_failed", user=spec.handle.user, turn=spec.turn)
+            spec.sink.finish(Failure("internal", "the turn could not be started; it was logged"))
+
+    def _restart(self, spec: TurnSpec, first_step: int, wall_s: int) -> None:
+        """Start a turn anew that lost its jail; any thread."""
+        self._start(_again(spec, first_step, wall_s))
+        if (why := self._cancelled.get((spec.handle.user, spec.turn))) is not None:
+            self._turns.cancel(spec.handle.user, spec.turn, why)
+
+    def _ended(
+        self,
+        user: str,
+        turn: str,
+        asked_s: float,
+        leave: Callable[[], None],
+        request: str,
+        trace: Trace | None,
+    ) -> Callable[[TurnEnd | Failure], None]:
+        def ended(outcome: TurnEnd | Failure) -> None:
+            self._running.pop((user, turn), None)
+            self._cancelled.pop((user, turn), None)
+            took_s = time.monotonic() - asked_s
+            self._metrics.turn_ended(outcome, took_s, request)
+            how = outcome.code if isinstance(outcome, Failure) else outcome.finish
+            # whoever ends it may act for something else just now, or for nothing
+            with acting(request, trace):
+                _log.info("turn_ended", user=user, turn=turn, how=how, took_s=round(took_s, 4))
+            leave()
+
+        return ended
 
     def describe(self) -> list[dict[str, object]]:
         """Id, user and whether it is kept, of each turn that runs."""
@@ -155,6 +224,10 @@ class Starter:
     def cancel(self, turn: RunningTurn, why: str = CANCELLED) -> None:
         """End a turn early, if it still runs."""
         if not turn.log.finished:
+            key = turn.user, turn.id
+            self._cancelled[key] = why  # first: a restart looks there once it has started it
+            if key not in self._running:
+                self._cancelled.pop(key, None)  # it has ended meanwhile
             self._turns.cancel(turn.user, turn.id, why)
 
     def cancel_all(self, why: str, user: str | None = None) -> int:
@@ -174,3 +247,9 @@ class Starter:
             case StorageError() | SealError():
                 return from_storage(error)
         return error
+
+
+def _again(spec: TurnSpec, first_step: int, wall_s: int) -> TurnSpec:
+    """A turn that goes on: its steps are numbered on, and its time is what is left of it."""
+    limits = changed(spec.agent.limits, wall_s=min(wall_s, spec.agent.limits.wall_s))
+    return replace(spec, agent=changed(spec.agent, limits=limits), first_step=first_step)

@@ -11,7 +11,7 @@ import pykka
 from actors.base import Actor, Ref, ask, tell, void
 from actors.observer import Observer
 from actors.supervisor import Timers
-from actors.user_messages import EvictJail, JailExited, JailFailed
+from actors.user_messages import EvictJail, JailExited, JailFailed, JailKilled
 from core.errors import LinkError
 from core.metrics import PoolMetrics
 from core.pool.jails import Budget, Decision, Evict, Jail, PoolNow, Refuse, Start
@@ -64,9 +64,10 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class KillJail:
-    """End a jail, or its wait for room."""
+    """End a jail, or its wait for room; ``fault``: see PoolPolicy.told_to_end."""
 
     life: int
+    fault: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The spawner: a jail's processes are gone, or could not be started."""
+    """The spawner: a jail's processes are gone, or could not be started; ``how`` is for people."""
 
     life: int
+    how: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,13 @@ class EvictUser:
 @dataclass(frozen=True, slots=True)
 class KillUser:
     """Ask: end a user's jail now, with what runs in it. Answers whether there was one."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseUser:
+    """Ask: start a user's jail again that is held. Answers whether it was."""
 
     user: str
 
@@ -148,10 +157,21 @@ class JailView:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldView:
+    """A user whose jail died at once, so often, and is not started for so long (in seconds)."""
+
+    user: str
+    deaths: int
+    reason: str
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
-    """The pool: its jails, and what the machine has left."""
+    """The pool: its jails, whose are held, and what the machine has left."""
 
     jails: tuple[JailView, ...]
+    held: tuple[HeldView, ...]
     draining: bool
     memory_bytes: int
     available_bytes: int
@@ -216,10 +236,11 @@ class PoolActor(Actor):
                 self._carry_out(policy.want(life, user, now_s))
             case Started(life, pid):
                 policy.started(life, pid)
-            case Ended(life):
+            case Ended(life, how):
                 self._forget(life)
-                self._carry_out(policy.ended(life, now_s))
-            case KillJail(life):
+                self._note_end(life, how, now_s)
+            case KillJail(life, fault):
+                policy.told_to_end(life, fault)
                 self._kill(life)
             case Measured(jails):
                 self._measuring = False
@@ -248,6 +269,8 @@ class PoolActor(Actor):
                 answer = self._evict(user)
             case KillUser(user):
                 answer = self._end(user)
+            case ReleaseUser(user):
+                answer = policy.holds.release(user, now_s)
             case _:
                 raise TypeError(f"unknown message {type(message).__name__}")
         self._arm(now_s)
@@ -271,6 +294,16 @@ class PoolActor(Actor):
                     self.observer.note("jail_evicted", user=self._user(life), life=life, why=why)
                     self._tell_owner(life, EvictJail(life, False))
         self._metrics.now(self._policy.counts(), self._policy.memory_bytes)
+
+    def _note_end(self, life: int, how: str, now_s: float) -> None:
+        jail = self._policy.find_life(life)
+        self._carry_out(self._policy.ended(life, how, now_s))
+        hold = self._policy.holds.of(jail.user, now_s) if jail is not None else None
+        if hold is not None and hold.last_s == now_s:
+            self.observer.warn(
+                "jail_held", user=hold.user, deaths=hold.deaths, reason=hold.reason,
+                for_s=hold.until_s - now_s,
+            )  # fmt: skip
 
     def _kill(self, life: int) -> None:
         if self._policy.withdraw(life):
@@ -300,6 +333,8 @@ class PoolActor(Actor):
     def _end(self, user: str) -> bool:
         jail = self._policy.find(user)
         if jail is not None:
+            self._policy.told_to_end(jail.life, None)
+            self._tell_owner(jail.life, JailKilled(jail.life))
             self._kill(jail.life)
         return jail is not None
 
@@ -332,6 +367,7 @@ class PoolActor(Actor):
         policy = self._policy
         return PoolView(
             tuple(_jail_view(jail, now_s) for jail in policy.jails),
+            tuple(HeldView(h.user, h.deaths, h.reason, h.until_s - now_s) for h in policy.holds.all(now_s)),
             policy.draining,
             policy.memory_bytes,
             available_bytes(),
@@ -368,17 +404,17 @@ class Pool:
         """Whether something runs in a jail."""
         tell(self._actor, Used(life, busy))
 
-    def kill(self, life: int) -> None:
+    def kill(self, life: int, fault: str | None) -> None:
         """End a jail; harmless when it has ended."""
-        tell(self._actor, KillJail(life))
+        tell(self._actor, KillJail(life, fault))
 
     def started(self, life: int, pid: int) -> None:
         """The spawner says that a jail is built."""
         tell(self._actor, Started(life, pid))
 
-    def ended(self, life: int) -> None:
+    def ended(self, life: int, how: str) -> None:
         """The spawner says that a jail is gone, or could not be started."""
-        tell(self._actor, Ended(life))
+        tell(self._actor, Ended(life, how))
 
     def measured(self, jails: tuple[JailUse, ...]) -> None:
         """The spawner says what jails use."""
@@ -402,7 +438,7 @@ class Pool:
         found: PoolNow = await self.ask(WatchPool())
         return found
 
-    async def ask(self, message: EvictUser | KillUser | DescribePool | WatchPool) -> Any:
+    async def ask(self, message: EvictUser | KillUser | ReleaseUser | DescribePool | WatchPool) -> Any:
         """Ask the actor and wait. Raises LinkError."""
         try:
             return await asyncio.to_thread(ask, self._actor, message, _ASK_S)

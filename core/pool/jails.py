@@ -7,7 +7,7 @@ from typing import Literal
 State = Literal["queued", "starting", "busy", "idle", "leaving"]
 Why = Literal["idle", "room", "memory", "pressure", "operator"]
 """Idle too long; the number of jails; the pool's own memory; the machine's; somebody said so."""
-WhyNot = Literal["queue", "deadline", "draining"]
+WhyNot = Literal["queue", "deadline", "draining", "held"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,11 @@ class Jail:
     wanted_s: float
     state: State = "queued"
     since_s: float = 0.0  # in this state
+    launched_s: float = 0.0  # when its start began
     start_s: float = 0.0  # what its start took
     due_s: float = 0.0  # when it was idle for too long
+    excused: bool = False  # it was told to end: its death says nothing of it
+    reason: str = ""  # why its user's actor ended it
     pid: int = 0  # its first process, once it is built
     uses: int = 0
     memory_bytes: int | None = None

@@ -13,9 +13,11 @@ how often a user comes among them, were tried on simulated days and were worse: 
 """
 
 import heapq
+import math
 from collections.abc import Mapping
 from typing import cast, get_args
 
+from core.pool.holds import Holds
 from core.pool.jails import Budget, Decision, Evict, Jail, Keep, PoolNow, Refuse, Start, State, Why, WhyNot
 from core.pool.meminfo import Machine
 
@@ -28,10 +30,14 @@ _RECENT_S = 30.0
 """Below that, how long a jail is idle says little about when it is used again."""
 _LAG_S = 0.25
 """Past that lag of core's loop jails are started one at a time."""
+_QUICK_S = 5.0
+"""A jail that dies within that time of its start, or before it is ready, died at once."""
 _REFUSALS: Mapping[WhyNot, str] = {
     "queue": "too many wait for a jail already; try again",
     "deadline": "every jail the server can hold is in use; try again",
     "draining": "the server is being drained; try again later",
+    "held": "your jail ended at once, {deaths} times in a row ({reason}): it is held for a while, then tried"
+    " again; if that goes on, tell the operator",
 }
 _AS_ALL = Keep()
 
@@ -42,6 +48,7 @@ class PoolPolicy:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.draining = False
+        self.holds = Holds()
         self._jails: dict[int, Jail] = {}
         self._in: dict[State, dict[int, Jail]] = {state: {} for state in get_args(State)}
         self._due: list[tuple[float, int]] = []  # a heap of idle jails; those that moved since are skipped
@@ -63,6 +70,10 @@ class PoolPolicy:
     def get(self, life: int) -> Jail:
         """One that has not ended."""
         return self._jails[life]
+
+    def find_life(self, life: int) -> Jail | None:
+        """One by its life, None where it has ended."""
+        return self._jails.get(life)
 
     def find(self, user: str) -> Jail | None:
         """A user's jail."""
@@ -118,6 +129,9 @@ class PoolPolicy:
         jail = Jail(life, user, now_s, since_s=now_s)
         if self.draining:
             self._refuse(jail, "draining")
+        elif (hold := self.holds.of(user, now_s)) is not None:
+            message = _REFUSALS["held"].format(deaths=hold.deaths, reason=hold.reason)
+            self._out.append(Refuse(life, "held", message, math.ceil(hold.until_s - now_s)))
         elif len(self._in["queued"]) >= self.budget.queue:
             self._refuse(jail, "queue")
         else:
@@ -133,6 +147,8 @@ class PoolPolicy:
         if jail.state == "starting":
             jail.start_s = now_s - jail.since_s
         jail.uses += busy
+        if jail.state == "busy" and not busy:
+            self.holds.lived(jail.user)
         jail.stale = True
         self._move(jail, "busy" if busy else "idle", now_s)
         if not busy:
@@ -161,8 +177,15 @@ class PoolPolicy:
         self._private_bytes += private_bytes
         self._typical += (memory_bytes - self._typical) / 32
 
-    def ended(self, life: int, now_s: float) -> list[Decision]:
-        """A jail's processes are gone, or it never came to be."""
+    def told_to_end(self, life: int, fault: str | None) -> None:
+        """A jail is being killed: for a fault ("": its end will say which), or None for none of its own."""
+        if (jail := self._jails.get(life)) is not None:
+            jail.excused, jail.reason = fault is None, fault or ""
+
+    def ended(self, life: int, how: str, now_s: float) -> list[Decision]:
+        """A jail's processes are gone, or it never came to be; ``how`` is for people."""
+        if (jail := self._jails.get(life)) is not None:
+            self._note_death(jail, jail.reason or how, now_s)
         self._remove(life)
         self._settle(now_s)
         return self._take()
@@ -209,6 +232,14 @@ class PoolPolicy:
         times += [due for due, _ in self._due[:1]]
         return min(times, default=None)
 
+    def _note_death(self, jail: Jail, reason: str, now_s: float) -> None:
+        if jail.excused or jail.state in ("queued", "leaving"):
+            return
+        if jail.state == "starting" or now_s < jail.launched_s + _QUICK_S:
+            self.holds.died(jail.user, reason, now_s)
+        else:
+            self.holds.lived(jail.user)
+
     # -- deciding -------------------------------------------------------------------------------------
 
     def _settle(self, now_s: float) -> None:
@@ -244,6 +275,7 @@ class PoolPolicy:
         while queued and len(starting) < most and self._obstacle() is None:
             jail = next(iter(queued.values()))
             self._move(jail, "starting", now_s)
+            jail.launched_s = now_s
             self._out.append(Start(jail.life, now_s - jail.wanted_s))
         why = self._obstacle() if queued and len(starting) < most else None
         wanted = min(len(queued), most - len(starting)) - len(self._in["leaving"])

@@ -13,6 +13,8 @@ from core.sessions.errors import (
 from core.sessions.events import SessionEvent
 from core.sessions.library import Library
 from core.sessions.log import Behind, Finished, LogEvent, TurnLog
+from core.sessions.openturns import INTERRUPTED, GoesOn
+from core.sessions.recovery import Asked
 from core.sessions.service import OpenTurn, SessionsService
 from core.sessions.shelf import Cursor
 from core.sessions.storage import Storage
@@ -21,10 +23,13 @@ from core.sessions.turns import EphemeralSession, StoredSession
 from core.sessions.watching import Lost, Watch
 
 __all__ = [
+    "INTERRUPTED",
+    "Asked",
     "Behind",
     "Cursor",
     "EphemeralSession",
     "Finished",
+    "GoesOn",
     "Labels",
     "Library",
     "LogEvent",

@@ -64,7 +64,13 @@ CREATE TABLE steps (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS = (_FIRST, APPROVALS_TABLE)
+_RECOVERY = """
+ALTER TABLE turns ADD COLUMN asked BLOB;                        -- Asked, sealed, where it may be started anew
+ALTER TABLE turns ADD COLUMN resumes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE steps ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;   -- 1: its result is among the messages
+"""
+
+MIGRATIONS = (_FIRST, APPROVALS_TABLE, _RECOVERY)
 """What leads from schema version N to N + 1; never changed once released."""
 
 

@@ -73,9 +73,12 @@ class EventLog:
         self.append(session, records)
         return [decode_event(record) for record in records]
 
-    def interrupted(self, session: str, turn: str, items: Sequence[LogItem], time_ms: int) -> None:
-        """Add the end of a turn whose process is gone, and may have taken events with it."""
-        self.add(session, turn, items, time_ms, self.last_id(session) + _CRASH_GAP)
+    def interrupted(self, session: str, turn: str, items: Sequence[LogItem], time_ms: int) -> int:
+        """Add what follows in a turn whose process is gone, and may have taken events with it.
+
+        Returns the last one's id.
+        """
+        return self.add(session, turn, items, time_ms, self.last_id(session) + _CRASH_GAP)[-1].id
 
     def trim(self, session: str, max_bytes: int, oldest_s: int) -> None:
         """Cut the log to ``max_bytes``, oldest first, and to what is not older than ``oldest_s``."""
@@ -120,6 +123,15 @@ class EventLog:
             "SELECT min(id) FROM events WHERE session = ? AND turn = ?", (session, turn)
         ).fetchone()
         return self.last_id(session) if first is None else int(first) - 1
+
+    def newest_first(self, session: str, turn: str) -> Iterator[EventRecord]:
+        """What is kept of a turn's events, the newest first."""
+        rows = self._execute(
+            "SELECT id, turn, created_s, sealed FROM events WHERE session = ? AND turn = ? ORDER BY id DESC",
+            (session, turn),
+        )
+        for event, owner, created_s, sealed in rows:
+            yield EventRecord(event, owner, created_s, self._handle.open(f"events/{session}/{event}", sealed))
 
     def _records(self, session: str, after_id: int, limit: int) -> Iterator[EventRecord]:
         rows = self._execute(

@@ -30,6 +30,12 @@ class Accepted(Body, frozen=True, tag="accepted"):
     request: str = ""
 
 
+class Resumed(Body, frozen=True, tag="resumed"):
+    """The turn goes on after an interruption: what it said past event ``after`` is said anew."""
+
+    after: Count
+
+
 class Used(Body, frozen=True, tag="usage"):
     """The tokens of a whole turn."""
 
@@ -50,7 +56,7 @@ class Failed(Body, frozen=True, tag="error"):
     retry_after_s: int | None = None
 
 
-LogItem = TurnItem | Accepted | ApprovalWanted | ApprovalResolved | Used | Ended | Failed
+LogItem = TurnItem | Accepted | ApprovalWanted | ApprovalResolved | Resumed | Used | Ended | Failed
 
 
 class SessionEvent:

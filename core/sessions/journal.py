@@ -5,7 +5,7 @@ journal and the event log never disagree.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -13,10 +13,12 @@ import structlog
 from core.acting import current_request
 from core.errors import CoreError
 from core.sessions.asking import ask_storage
-from core.sessions.errors import TurnExists
+from core.sessions.errors import SessionBusy, TurnExists
 from core.sessions.eventlog import EventLog
 from core.sessions.events import SessionEvent, beginning, encode_event, ending
 from core.sessions.feed import Feeds
+from core.sessions.openturns import GoesOn, OpenTurns
+from core.sessions.recovery import Asked, Close
 from core.sessions.storage import Storage
 from core.sessions.store import Outcome, TurnState, UserStore
 from core.sessions.turns import message_bytes
@@ -43,10 +45,18 @@ class Journal:
         self._floors: dict[tuple[str, str], int] = {}
         """Ids that were given to events whose storing failed: not to be given again."""
 
-    async def begin(self, place: TurnPlace, agent: str, messages: Sequence[Message]) -> int:
+    async def begin(
+        self,
+        place: TurnPlace,
+        agent: str,
+        messages: Sequence[Message],
+        asked: Asked | None,
+        still: Callable[[], bool],
+    ) -> int:
         """Write down a turn with its messages; returns its first event's id.
 
-        TurnExists where it was begun before.
+        TurnExists where it was begun before; SessionBusy where the session is not this turn's ``still``
+        when it comes to that: opening the database may have found one that goes on.
         """
         title = messages[-1].text.partition("\n")[0] if messages else ""
         request = current_request()
@@ -56,9 +66,13 @@ class Journal:
             now_s = time.time()
             if (session := store.session_of(place.turn)) is not None:
                 raise TurnExists(place.turn, EventLog(store).before(session, place.turn))
+            if not still():
+                raise SessionBusy(place.session)
             store.ensure_session(place.session, title, int(now_s))
             seq = store.append_messages(place.session, messages, int(now_s))
             store.begin_turn(place.turn, place.session, int(now_s))
+            if asked is not None:
+                OpenTurns(store).remember(place.turn, asked)
             items = beginning(agent, seq, messages[-1] if messages else None, request)
             return EventLog(store).add(place.session, place.turn, items, int(now_s * 1_000), floor)
 
@@ -75,6 +89,28 @@ class Journal:
                 raise TurnExists(place.turn, EventLog(store).before(session, place.turn))
 
         await ask_storage(self._storage, place.handle, work)
+
+    def lost(
+        self,
+        place: TurnPlace,
+        why: Failure,
+        again: bool,
+        done: Callable[[GoesOn | Close], None],
+        failed: Callable[[CoreError], None],
+    ) -> None:
+        """Judge a turn whose jail is gone; answers on a storage thread.
+
+        What is to be said in the session is; its end is for :meth:`end` to write.
+        """
+
+        def work(store: UserStore) -> GoesOn | Close:
+            now_s = time.time()
+            fate = OpenTurns(store).judge(place.turn, place.session, why, now_s, again)
+            if isinstance(fate, Close) and fate.said:
+                store.append_messages(place.session, [Message("assistant", fate.said)], int(now_s))
+            return fate
+
+        self._storage.submit(place.handle, work, done, failed)
 
     def end(self, place: TurnPlace, outcome: TurnEnd | Failure, last_id: int = 0) -> None:
         """Write down a turn's end, past the event ``last_id``; nothing where it has ended."""

@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from actors.service import SinkItem
-from core.sessions.events import encode_event
+from core.sessions.events import Resumed, encode_event
 from jail.wire.schema import Failure, TurnEnd
 
 _MAX_BATCH = 256
@@ -32,7 +32,7 @@ class LogEvent:
 
     id: int
     time_ms: int  # Unix time
-    item: SinkItem
+    item: SinkItem | Resumed
     data: bytes
 
 
@@ -72,6 +72,7 @@ class TurnLog:
         max_age_s: how old (in seconds) a kept event may be.
         persist: where events are kept, or None for a log in memory alone.
         on_finish: called once with the outcome, on the thread that finished the turn.
+        on_lost: decides what becomes of a turn that lost its jail; None: it fails.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class TurnLog:
         max_age_s: float,
         persist: Persist | None,
         on_finish: Callable[[TurnEnd | Failure], None],
+        on_lost: Callable[[Failure, bool], None] | None = None,
     ) -> None:
         self._loop = loop
         self._first_id = self._next_id = first_id
@@ -89,6 +91,7 @@ class TurnLog:
         self._max_age_s = max_age_s
         self._persist = persist
         self._on_finish = on_finish
+        self._on_lost = on_lost
         self._lock = threading.Lock()
         self._window: deque[LogEvent] = deque()
         self._window_bytes = 0
@@ -99,7 +102,7 @@ class TurnLog:
 
     # -- any thread -------------------------------------------------------------------------------
 
-    def append(self, item: SinkItem, accepted: Callable[[], None]) -> None:
+    def append(self, item: SinkItem | Resumed, accepted: Callable[[], None]) -> None:
         """Take an event; ``accepted`` follows once it is kept (at once if in memory alone)."""
         now_s = time.time()
         time_ms = int(now_s * 1_000)
@@ -141,6 +144,13 @@ class TurnLog:
                 self._outcome = outcome
             self._post_wake()
 
+    def lost(self, failure: Failure, again: bool) -> None:
+        """The jail is gone from under the turn: it ends, unless it may be started anew."""
+        if self._on_lost is None:
+            self.finish(failure)
+        else:
+            self._on_lost(failure, again)
+
     @property
     def last_id(self) -> int:
         """The newest event's id; the one before the first's while there is none."""
@@ -164,13 +174,14 @@ class TurnLog:
         """
         after_id = self._first_id - 1 if after_id is None else after_id
         woken = asyncio.Event()
+        alarm = _Alarm(woken, idle_s)
         self._readers.add(woken)
         try:
             while True:
                 woken.clear()
                 found = self._read(after_id)
                 if found is None:
-                    if not await _wait(woken, idle_s):
+                    if await alarm.wait():
                         yield ()
                     continue
                 yield found
@@ -179,6 +190,7 @@ class TurnLog:
                 after_id = found[-1].id
         finally:
             self._readers.discard(woken)
+            alarm.close()
 
     def _read(self, after_id: int) -> tuple[LogEvent, ...] | Behind | Finished | None:
         with self._lock:
@@ -213,9 +225,36 @@ class TurnLog:
             woken.set()
 
 
-async def _wait(woken: asyncio.Event, timeout_s: float | None) -> bool:
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await woken.wait()
-    except TimeoutError:
-        return False
+class _Alarm:
+    """Wakes a reader after a silence. One timer for many waits: most of them are short."""
+
+    def __init__(self, woken: asyncio.Event, silence_s: float | None) -> None:
+        self._woken = woken
+        self._silence_s = silence_s
+        self._loop = asyncio.get_running_loop()
+        self._due_s = 0.0
+        self._rang = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait(self) -> bool:
+        """Wait to be woken; whether it was by the silence."""
+        if self._silence_s is not None:
+            self._rang = False
+            self._due_s = self._loop.time() + self._silence_s
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._due_s, self._ring)
+        await self._woken.wait()
+        return self._rang
+
+    def close(self) -> None:
+        """Wake nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        if self._loop.time() < self._due_s:
+            self._timer = self._loop.call_at(self._due_s, self._ring)
+            return
+        self._timer = None
+        self._rang = True
+        self._woken.set()

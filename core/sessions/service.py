@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -17,12 +18,15 @@ from actors.service import RequestKey, VerbRequest
 from core.acting import acting
 from core.config import SessionsSection
 from core.sessions.errors import SessionBusy, TurnExists
+from core.sessions.events import Resumed
 from core.sessions.feed import Feeds
 from core.sessions.journal import Journal, TurnPlace
 from core.sessions.loading import Loading, fail_request
 from core.sessions.log import TurnLog
-from core.sessions.storage import Storage
-from core.sessions.store import StepCall, UserStore, check_session_id
+from core.sessions.openturns import GoesOn, OpenTurns
+from core.sessions.recovery import Asked, Close, StepCall, report
+from core.sessions.storage import Resumer, Storage
+from core.sessions.store import UserStore, check_session_id
 from core.sessions.turns import EphemeralSession, Session, StoredSession, message_bytes
 from core.sessions.watching import Lost, Watch
 from core.sessions.writer import EventWriter
@@ -39,8 +43,24 @@ from jail.wire.schema import (
 )
 
 Ended = Callable[[TurnEnd | Failure], None]
+Restart = Callable[[int, int], None]
+"""Starts a turn anew, on any thread: its first step's number, and what is left of its time (in seconds)."""
 
 _log = structlog.get_logger()
+
+
+_RESUMED = object()
+"""The token of every turn that an earlier process left: one a session."""
+_CUT = Failure("worker", "your jail ended just before the turn did; its answer is whole in the session")
+
+
+class _Occupied(NamedTuple):
+    turn: str
+    token: object
+
+
+def _nothing() -> None:
+    """An event of core's own needs no credit back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +89,7 @@ class SessionsService:
         self._journal = Journal(storage, self.feeds)
         self._config = config
         self._lock = threading.Lock()
-        self._busy: dict[tuple[str, str], str] = {}
+        self._busy: dict[tuple[str, str], _Occupied] = {}
         self._loads: dict[RequestKey, Loading] = {}
 
     # -- for the hub, on its loop -----------------------------------------------------------------
@@ -84,6 +104,8 @@ class SessionsService:
         *,
         agent: str = "",
         window: bool = True,
+        asked: Asked | None = None,
+        restart: Restart | None = None,
     ) -> OpenTurn:
         """Make what a turn works on; ``ended`` is called once, when its log is finished.
 
@@ -91,39 +113,89 @@ class SessionsService:
         they are added to the session's history (a fresh one where this user has none of that id)
         and journalled with the turn before this returns. ``agent`` is named in its first event.
         Without a ``window`` the log's memory keeps nothing: who follows the turn watches its session.
+        With ``asked`` a turn of a kept session whose jail or server is gone may go on, by ``restart``
+        in this process.
 
         Raises SessionNameError, SessionBusy, StorageError, SealError, and TurnExists for a turn that
         was begun before; ``ended`` isn't called then.
         """
         if session_id is None:
-            log = self._log(1, None, ended, window)
-            return OpenTurn(EphemeralSession(handle.user, turn, messages), log, 0)
+            bare = EphemeralSession(handle.user, turn, messages)
+            log = self._log(1, None, ended, window, lambda why, _: log.finish(report(bare.steps(), why)))
+            return OpenTurn(bare, log, 0)
         place = TurnPlace(handle, check_session_id(session_id), turn)
-        if not self._occupy(handle.user, session_id, turn):
+        token = self._occupy(handle.user, session_id, turn)
+        if token is None:
             await self._journal.find(place)
             raise SessionBusy(session_id)
         try:
-            began_at = await self._journal.begin(place, agent, messages)
-        except TurnExists:
-            self._release(handle.user, session_id, turn)
+            began_at = await self._journal.begin(
+                place, agent, messages, asked, lambda: self._holds(place, token)
+            )
+        except (TurnExists, SessionBusy):
+            self._release(place, token)
             raise
         except BaseException:
             # cancelled or timed out, it may still be written: then the journal says how it ended
             self._journal.end(place, Failure("cancelled", "the turn was not started"))
-            self._release(handle.user, session_id, turn)
+            self._release(place, token)
             raise
-        session = StoredSession(handle, session_id, turn)
+        return self._opened(place, token, began_at, ended, window, restart)
+
+    def resume_by(self, start: Callable[[UserHandle, GoesOn], None]) -> None:
+        """Have turns go on that an earlier process left, where they may.
+
+        ``start`` is called on a storage thread; it is to end in :meth:`reopen` or :meth:`give_up`.
+        """
+        self._storage.resume_by(Resumer(self._claim, start))
+
+    def reopen(self, handle: UserHandle, turn: GoesOn, ended: Ended, restart: Restart) -> OpenTurn:
+        """Go on with a turn that an earlier process left; on the hub's loop."""
+        place = TurnPlace(handle, turn.session, turn.turn)
+        return self._opened(place, _RESUMED, turn.said_at, ended, False, restart)
+
+    def give_up(self, handle: UserHandle, turn: GoesOn, failure: Failure) -> None:
+        """End a turn that an earlier process left and that cannot go on after all."""
+        place = TurnPlace(handle, turn.session, turn.turn)
+        self._journal.end(place, failure, turn.said_at)
+        self._release(place, _RESUMED)
+
+    def _opened(
+        self,
+        place: TurnPlace,
+        token: object,
+        last_id: int,
+        ended: Ended,
+        window: bool,
+        restart: Restart | None,
+    ) -> OpenTurn:
         bounds = self._config
         writer = EventWriter(self._storage, self.feeds, place, int(bounds.log_bytes), bounds.log_age_s)
 
         def on_finish(outcome: TurnEnd | Failure) -> None:
             writer.flush()
             self._journal.end(place, outcome, log.last_id)
-            self._release(handle.user, session_id, turn)
+            self._release(place, token)
             ended(outcome)
 
-        log = self._log(began_at + 1, writer, on_finish, window)
-        return OpenTurn(session, log, began_at)
+        def on_lost(why: Failure, again: bool) -> None:
+            writer.flush()
+            self._journal.lost(
+                place, why, again and restart is not None, judged,
+                lambda error: log.finish(Failure(why.code, f"{why.message} ({error})"[:2_000])),
+            )  # fmt: skip
+
+        def judged(fate: GoesOn | Close) -> None:
+            if isinstance(fate, Close):
+                cut = window and isinstance(fate.outcome, TurnEnd)  # its client has not had all of it
+                log.finish(_CUT if cut else fate.outcome)
+            elif restart is not None:
+                _log.info("turn_resumed", user=place.handle.user, turn=place.turn)
+                log.append(Resumed(fate.after), _nothing)
+                restart(fate.first_step, fate.wall_s)
+
+        log = self._log(last_id + 1, writer, on_finish, window, on_lost)
+        return OpenTurn(StoredSession(place.handle, place.session, place.turn), log, last_id)
 
     async def watch(self, handle: UserHandle, session_id: str, after: int | None) -> Watch | Lost:
         """Watch a session's events past an id (None: what comes from now on); to be closed.
@@ -144,32 +216,56 @@ class SessionsService:
     @contextmanager
     def reserved(self, user: str, session_id: str) -> Iterator[None]:
         """No turn begins in a session meanwhile. Raises SessionBusy where one runs."""
-        token = f"reserved_{secrets.token_hex(8)}"
-        self._occupy(user, session_id, token)
+        reserved = f"reserved_{secrets.token_hex(8)}"
+        token = self._occupy(user, session_id, reserved)
         try:
             yield
         finally:
-            self._release(user, session_id, token)
+            self._release_session(user, session_id, token)
 
-    def _log(self, first_id: int, writer: EventWriter | None, on_finish: Ended, window: bool) -> TurnLog:
+    def _log(
+        self,
+        first_id: int,
+        writer: EventWriter | None,
+        on_finish: Ended,
+        window: bool,
+        on_lost: Callable[[Failure, bool], None] | None,
+    ) -> TurnLog:
         loop = asyncio.get_running_loop()
         bounds = self._config
         max_bytes = int(bounds.log_bytes) if window else 0
-        return TurnLog(loop, first_id, max_bytes, bounds.log_age_s, writer, on_finish)
+        return TurnLog(loop, first_id, max_bytes, bounds.log_age_s, writer, on_finish, on_lost)
 
-    def _occupy(self, user: str, session_id: str, turn: str) -> bool:
-        """False where this very turn has it already; SessionBusy where another does."""
+    def _occupy(self, user: str, session_id: str, turn: str) -> object | None:
+        """A token to release it with; None where this very turn has it already; SessionBusy where
+        another does."""
         with self._lock:
             busy = self._busy.get((user, session_id))
             if busy is None:
-                self._busy[user, session_id] = turn
-        if busy not in (None, turn):
+                token = object()
+                self._busy[user, session_id] = _Occupied(turn, token)
+                return token
+        if busy.turn != turn:
             raise SessionBusy(session_id)
-        return busy is None
+        return None
 
-    def _release(self, user: str, session_id: str, turn: str) -> None:
+    def _claim(self, handle: UserHandle, turn: GoesOn) -> None:
+        """A session is a found turn's, whoever was about to begin one in it."""
         with self._lock:
-            if self._busy.get((user, session_id)) == turn:
+            self._busy[handle.user, turn.session] = _Occupied(turn.turn, _RESUMED)
+
+    def _holds(self, place: TurnPlace, token: object) -> bool:
+        with self._lock:
+            busy = self._busy.get((place.handle.user, place.session))
+            return busy is not None and busy.token is token
+
+    def _release(self, place: TurnPlace, token: object) -> None:
+        self._release_session(place.handle.user, place.session, token)
+
+    def _release_session(self, user: str, session_id: str, token: object) -> None:
+        with self._lock:
+            busy = self._busy.get((user, session_id))
+            if busy is not None and busy.token is token:
                 del self._busy[user, session_id]
 
     # -- for the user actors, on any thread -------------------------------------------------------
@@ -239,8 +335,11 @@ class SessionsService:
             return
         name = session.session_id
 
+        turn = session.turn
+
         def work(store: UserStore) -> None:
             store.append_messages(name, messages, int(time.time()))
+            OpenTurns(store).keep_steps(turn)
 
         self._store(request, session, work, size)
 
@@ -249,6 +348,7 @@ class SessionsService:
         if not _allowed(request, session, size, 1):
             return
         if isinstance(session, EphemeralSession):
+            session.begin_step(step, call)
             request.reply.done(Done())
             return
         turn = session.turn
@@ -260,6 +360,7 @@ class SessionsService:
 
     def _end_step(self, request: VerbRequest, session: Session, step: int, ok: bool) -> None:
         if isinstance(session, EphemeralSession):
+            session.end_step(step, ok)
             request.reply.done(Done())
             return
         turn = session.turn

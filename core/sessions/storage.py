@@ -18,6 +18,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,15 +30,12 @@ from core.errors import CoreError
 from core.kept_copy import forget_copies
 from core.metrics import StoreMetrics
 from core.purge_clock import FiledPurgeClock
-from core.sessions.approvals import ApprovalRecords
 from core.sessions.database import Database
 from core.sessions.errors import StorageError
-from core.sessions.eventlog import EventLog
-from core.sessions.events import ending
+from core.sessions.openturns import GoesOn, OpenTurns
 from core.sessions.retention import Retention, shard_of
-from core.sessions.store import Outcome, UserStore
+from core.sessions.store import UserStore
 from core.vault.handle import UserHandle
-from jail.wire.schema import Failure
 
 _T = TypeVar("_T")
 
@@ -51,8 +49,6 @@ _MAX_USER_BYTES = 32 << 20
 _MAX_OPEN = 32
 """Databases a thread keeps open, three descriptors each."""
 _STOP_TIMEOUT_S = 10.0
-
-INTERRUPTED = Failure("internal", "interrupted: the server stopped while it ran")
 
 _log = structlog.get_logger()
 
@@ -75,6 +71,18 @@ class _Removal:
     done: Callable[[Any], None]
     failed: Callable[[CoreError], None]
     size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resumer:
+    """Starts turns anew that an earlier process left; called on storage threads.
+
+    ``claim`` within the transaction that finds them, maybe more than once: their sessions are theirs.
+    ``start`` after its commit.
+    """
+
+    claim: Callable[[UserHandle, GoesOn], None]
+    start: Callable[[UserHandle, GoesOn], None]
 
 
 @dataclass(slots=True)
@@ -112,6 +120,11 @@ class Storage:
         ]
         for thread in self._threads:
             thread.start()
+
+    def resume_by(self, resumer: Resumer) -> None:
+        """Have turns go on that may, at the first opening of their user's database; before any work."""
+        for thread in self._threads:
+            thread.resumer = resumer
 
     def submit(
         self,
@@ -165,6 +178,7 @@ class _StorageThread(threading.Thread):
         self._finishing = False
         self._open: OrderedDict[str, Database] = OrderedDict()
         self._recovered: set[str] = set()
+        self.resumer: Resumer | None = None
 
     # -- any thread -------------------------------------------------------------------------------
 
@@ -251,10 +265,11 @@ class _StorageThread(threading.Thread):
             level = "NORMAL" if all(job.lazy for job in jobs) else "FULL"
             execute(f"PRAGMA synchronous={level}")
             execute("BEGIN IMMEDIATE")
+            resumed: list[Callable[[], None]] = []
             if user not in self._recovered:
                 self._retention.apply(user, database.connection)
-                self._recover(database.bind(jobs[0].handle))
-            answers = [self._one(database, job) for job in jobs]
+                resumed = self._recover(database.bind(jobs[0].handle))
+            answers = [*resumed, *(self._one(database, job) for job in jobs)]
             execute("COMMIT")
             self._recovered.add(user)
             if self._stores is not None:
@@ -302,16 +317,17 @@ class _StorageThread(threading.Thread):
         self._open.move_to_end(user)
         return database
 
-    def _recover(self, store: UserStore) -> None:
+    def _recover(self, store: UserStore) -> list[Callable[[], None]]:
         """Once in this process's life: no turn of an earlier one is running any more."""
-        now_s = time.time()
-        asked = ApprovalRecords(store).interrupt(int(now_s))
-        turns = store.interrupt_turns(Outcome(failure=INTERRUPTED), int(now_s))
-        for turn, session in turns:
-            said = (*asked.get(turn, ()), *ending(INTERRUPTED))
-            EventLog(store).interrupted(session, turn, said, int(now_s * 1_000))
-        if turns:
-            _log.warning("turns_interrupted", user=store.handle.user, turns=len(turns))
+        resumer, handle = self.resumer, store.handle
+        going, closed = OpenTurns(store).recover(time.time(), resumer is not None)
+        if going or closed:
+            _log.warning("turns_interrupted", user=handle.user, turns=closed + len(going), go_on=len(going))
+        if resumer is None:
+            return []
+        for turn in going:
+            resumer.claim(handle, turn)
+        return [partial(resumer.start, handle, turn) for turn in going]
 
     def _expire(self, user: str) -> None:
         """Apply the rule to a user's database, if it is still there."""

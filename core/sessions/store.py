@@ -13,6 +13,7 @@ import msgspec
 
 from core.errors import SealError
 from core.sessions.errors import SessionNameError, SessionsError
+from core.sessions.recovery import StepCall, StepRow
 from core.vault.handle import UserHandle
 from jail.wire.schema import Failure, Message, TurnEnd
 
@@ -47,13 +48,6 @@ class SessionMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: Labels = Labels()
 
 
-class StepCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a step was about to do; ``arguments`` is JSON text."""
-
-    tool: str
-    arguments: str
-
-
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a turn ended: one of the two is set."""
 
@@ -77,14 +71,6 @@ class SessionRow(NamedTuple):
     messages: int
     title: str
     labels: Labels = Labels()
-
-
-class StepRow(NamedTuple):
-    """A journalled step."""
-
-    step: int
-    state: str
-    call: StepCall
 
 
 class Page(NamedTuple):
@@ -216,14 +202,6 @@ class UserStore:
         ).rowcount
         return bool(changed)
 
-    def interrupt_turns(self, outcome: Outcome, now_s: int) -> list[tuple[str, str]]:
-        """Mark every turn left ``started`` as failed; returns their ids, each with its session's."""
-        found = self._execute("SELECT turn, session FROM turns WHERE state = 'started'")
-        turns = [(turn, session) for turn, session in found]
-        for turn, _ in turns:
-            self.end_turn(turn, "failed", outcome, now_s)
-        return turns
-
     def session_of(self, turn: str) -> str | None:
         """The session that a journalled turn is of, None where there is no such turn."""
         row = self._execute("SELECT session FROM turns WHERE turn = ?", (turn,)).fetchone()
@@ -260,5 +238,10 @@ class UserStore:
 
     def read_steps(self, turn: str) -> list[StepRow]:
         """A turn's steps in order."""
-        rows = self._execute("SELECT step, state, sealed FROM steps WHERE turn = ? ORDER BY step", (turn,))
-        return [StepRow(n, s, _decode_step(self.handle.open(f"steps/{turn}/{n}", c))) for n, s, c in rows]
+        rows = self._execute(
+            "SELECT step, state, sealed, kept FROM steps WHERE turn = ? ORDER BY step", (turn,)
+        )
+        return [
+            StepRow(n, s, _decode_step(self.handle.open(f"steps/{turn}/{n}", c)), bool(k))
+            for n, s, c, k in rows
+        ]

@@ -1,15 +1,19 @@
 """The session a turn works on: a stored one, or one that lives as long as the turn."""
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from core.sessions.recovery import StepCall, StepRow
 from core.vault.handle import UserHandle
 from jail.wire.schema import Message
 
 _MAX_TURN_BYTES = 64 << 20
 _MAX_TURN_RECORDS = 20_000
 """What one turn's worker may have kept: it isn't trusted to stop."""
+_STEPS = 256
+"""Of a session that is not kept, for a report of what was done."""
 
 
 class Allowance:
@@ -51,12 +55,31 @@ class EphemeralSession:
         self.turn = turn
         self.allowance = Allowance()
         self._messages = list(messages)
+        self._steps: OrderedDict[int, StepRow] = OrderedDict()
         self._lock = threading.Lock()
 
     def append(self, messages: Sequence[Message]) -> None:
         """Add messages in order."""
         with self._lock:
             self._messages += messages
+
+    def begin_step(self, step: int, call: StepCall) -> None:
+        """Note a tool call that begins; the last of them are remembered."""
+        with self._lock:
+            self._steps[step] = StepRow(step, "begun", StepCall(call.tool, ""))
+            if len(self._steps) > _STEPS:
+                self._steps.popitem(last=False)
+
+    def end_step(self, step: int, ok: bool) -> None:
+        """Note how it ended."""
+        with self._lock:
+            if (row := self._steps.get(step)) is not None:
+                self._steps[step] = row._replace(state="ok" if ok else "failed")
+
+    def steps(self) -> list[StepRow]:
+        """Those remembered, in order."""
+        with self._lock:
+            return list(self._steps.values())
 
     def messages(self) -> tuple[Message, ...]:
         """All of them, oldest first."""

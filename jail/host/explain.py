@@ -12,8 +12,8 @@ class _Rule(NamedTuple):
 
 
 _APPARMOR = (
-    "AppArmor forbids user namespaces; install the AppArmor profile that is shipped for bwrap "
-    "(not the global sysctl) and reload AppArmor"
+    "AppArmor forbids user namespaces; install the AppArmor profile in docs/deploy/apparmor that is for "
+    "such a server (do not set the global sysctl) and reload AppArmor"
 )
 _CLONE = (
     "user namespaces are switched off here: set sysctl kernel.unprivileged_userns_clone=1, or, in "

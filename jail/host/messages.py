@@ -168,6 +168,14 @@ class HomeMeasured(_Message, frozen=True):
     whole: bool
 
 
+class Ping(_Message, frozen=True):
+    """Say Pong: is anybody there?"""
+
+
+class Pong(_Message, frozen=True):
+    """The answer to Ping, from the loop that does the work."""
+
+
 class CoreReady(_Message, frozen=True):
     """Core serves: its listeners accept."""
 
@@ -182,7 +190,7 @@ class Reload(_Message, frozen=True):
     """Use what was handed over since the last one; all of it was checked."""
 
 
-FromCore = StartJail | KillJail | PrepareUser | RemoveUser | MeasureJails | AskUse | CoreReady
+FromCore = StartJail | KillJail | PrepareUser | RemoveUser | MeasureJails | AskUse | CoreReady | Pong
 ToCore = (
     JailStarted
     | JailFailed
@@ -195,8 +203,10 @@ ToCore = (
     | Shutdown
     | Handed
     | Reload
+    | Ping
 )
-ToEgress = Handed | Reload
+ToEgress = Handed | Reload | Ping
+FromEgress = Pong
 
 
 def send_message(sock: socket.socket, message: msgspec.Struct, fd: int | None = None) -> None:

@@ -16,6 +16,7 @@ import socket
 import termios
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ from jail.host.cgroups import UseCgroups, begin_cgroups
 from jail.host.children import end_children
 from jail.host.control import Control
 from jail.host.dumping import Dump
+from jail.host.egress_control import EgressControl
 from jail.host.guard import Guard
 from jail.host.homes import Homes
 from jail.host.jails import JailPlan, Jails
@@ -44,6 +46,8 @@ from jail.host.messages import (
     JailFailed,
     KillJail,
     MeasureJails,
+    Ping,
+    Pong,
     PrepareUser,
     Reload,
     RemoveUser,
@@ -53,7 +57,6 @@ from jail.host.messages import (
     ToCore,
     UserReady,
     UseTold,
-    send_message,
 )
 from jail.host.process import become_subreaper
 from jail.host.profile import Limits, System
@@ -62,6 +65,7 @@ from jail.host.removals import Removals
 from jail.host.services import ServiceProcess, ServiceSpec
 from jail.host.starters import make_starter
 from jail.host.syscalls import Machine
+from jail.host.vitals import Notifier, Watchdog
 
 _MARGIN_S: Final = 5.0  # for core, past the grace period, to close its files
 _LAST_S: Final = 10.0  # for all the rest to end once it was killed
@@ -111,13 +115,15 @@ def run_spawner(
     egress: ServiceSpec,
     observe: Observe,
     reload: Callable[[], Fresh] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> int:
     """Keep core and egress running until SIGTERM or SIGINT; return the process's exit status.
 
     0: stopped as asked. 1: core or egress failed too often. Core is handed ``--control`` and
     ``--egress``, egress ``--core`` and ``--spawner``, beside the specs' own descriptors. At SIGHUP
     ``reload`` gives what is new (:mod:`jail.host.reloading`); without it, or where the terminal that
-    we were started on has gone, SIGHUP ends the server. To be called on the main
+    we were started on has gone, SIGHUP ends the server. ``environ`` may name a service manager to tell
+    (:mod:`jail.host.vitals`). To be called on the main
     thread of a process without other threads and children. Raises HostError when it cannot begin.
     """
     if (os.geteuid() == 0) != (config.owners is not None):
@@ -127,7 +133,7 @@ def run_spawner(
     lock = _lock(layout.run_dir)
     become_subreaper()
     try:
-        spawner = Spawner(config, layout, core, egress, observe, reload)
+        spawner = Spawner(config, layout, core, egress, observe, reload, Notifier(environ or {}))
         try:
             return spawner.run()
         finally:
@@ -148,6 +154,7 @@ class Spawner:
         egress: ServiceSpec,
         observe: Observe,
         reload: Callable[[], Fresh] | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._config, self._layout, self._log = config, layout, observe
         self._counted = dict.fromkeys(SPAWNER_EVENTS, 0)
@@ -166,8 +173,10 @@ class Spawner:
         self._measuring = Measuring(self._loop, self._send)
         self._control: Control | None = None
         self._jails = self._new_jails()
-        self._egress_control: socket.socket | None = None
-        self._reloading = Reloading(self._loop, reload, self._use, self._observe) if reload else None
+        self._egress_control: EgressControl | None = None
+        self._notifier = notifier or Notifier({})
+        self._watchdog = Watchdog(self._loop, self._notifier, self._ask_services)
+        self._reloading = Reloading(self._loop, reload, self._use, self._on_reload_end) if reload else None
         self._on_terminal = os.isatty(2)
         self._dump = Dump(layout.run_dir / "dump-spawner.txt")
         self._restart: Timer | None = None
@@ -199,8 +208,7 @@ class Spawner:
         for service in (self._core, self._egress):
             service.end(0)
             service.forget()
-        if self._egress_control is not None:
-            self._egress_control.close()
+        self._drop_egress_control()
         if self._control is not None:
             self._control.close()
         self._starter.close()
@@ -252,12 +260,27 @@ class Spawner:
         self._observe("service_started", {"service": "egress", "pid": self._egress.pid})
 
     def _begin_egress(self, link_end: socket.socket) -> None:
+        self._drop_egress_control()
+        control = EgressControl(self._loop, lambda: self._watchdog.answered("egress"), self._on_egress_fault)
+        self._egress_control = control
+        with control.theirs:
+            self._egress.start({"core": link_end.fileno(), "spawner": control.theirs.fileno()})
+
+    def _drop_egress_control(self) -> None:
         if self._egress_control is not None:
             self._egress_control.close()
-        self._egress_control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._egress_control.setblocking(False)
-        with theirs:
-            self._egress.start({"core": link_end.fileno(), "spawner": theirs.fileno()})
+            self._egress_control = None
+
+    def _on_egress_fault(self, why: str) -> None:
+        self._egress_control = None  # its end, or the lack of an answer, does the rest
+        if why:
+            self._observe("egress_fault_seen", {"message": why})
+
+    def _ask_services(self) -> None:
+        self._send(Ping())
+        if self._egress_control is not None:
+            with suppress(OSError):  # the silence will tell
+                self._egress_control.send(Ping())
 
     def _on_service_end(self, service: ServiceProcess, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
@@ -346,6 +369,10 @@ class Spawner:
                 self._remove(message)
             case CoreReady():
                 self._observe("core_ready_seen", {})
+                self._notifier.ready()
+                self._watchdog.begin()
+            case Pong():
+                self._watchdog.answered("core")
 
     def _start_jail(self, message: StartJail) -> None:
         if self._removals.removes(message.user):
@@ -444,7 +471,12 @@ class Spawner:
         if self._reloading is None or (self._on_terminal and not _has_terminal()):
             self._on_stop_signal()
         elif not self._stopping:
+            self._notifier.reloading()
             self._reloading.begin()
+
+    def _on_reload_end(self, event: str, values: Mapping[str, Any]) -> None:
+        self._observe(event, values)
+        self._notifier.reloaded()
 
     def _use(self, fresh: Fresh) -> None:
         self._core.use(fresh.core, fresh.replaceable)
@@ -457,8 +489,8 @@ class Spawner:
             return
         try:
             for name, fd in fresh.egress.items():
-                send_message(self._egress_control, Handed(name), fd)
-            send_message(self._egress_control, Reload())
+                self._egress_control.send(Handed(name), fd)
+            self._egress_control.send(Reload())
         except OSError as error:
             # it ended, or does not read; the next one starts with what is new
             self._observe("egress_reload_failed", {"message": str(error)})
@@ -486,6 +518,7 @@ class Spawner:
         if self._hard:
             return
         self._stopping, self._hard = True, hard
+        self._notifier.stopping()
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None

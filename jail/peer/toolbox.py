@@ -51,6 +51,7 @@ class Toolbox:
         known: every tool there is, by name.
         edge: to journal steps.
         around: the home, the children, where things happen.
+        first_step: the number of the first call.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Toolbox:
         known: Mapping[str, Tool],
         edge: Asker,
         around: Surroundings,
+        first_step: int = 1,
     ) -> None:
         self._turn = turn
         self._limits = agent.limits
@@ -67,7 +69,7 @@ class Toolbox:
         self._tools = {name: known[name] for name in agent.tools if name in known}
         self._edge = edge
         self._around = around
-        self._step = 0
+        self._step = first_step - 1
         self.specs: tuple[ToolSpec, ...] = tuple(spec_of(tool) for tool in self._tools.values())
 
     async def run_round(self, draft: Draft, state: LoopState, items: ItemQueue) -> Stop | None:

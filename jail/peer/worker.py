@@ -200,7 +200,7 @@ class _Worker:
         items = ItemQueue(partial(self._edge.credit, request_id), partial(self._edge.item, request_id))
         outside = _Outside(start.turn, self._edge)
         around = Surroundings(self._home, self._children, outside=outside, request=start.request)
-        tools = Toolbox(start.turn, start.agent, BUILT_IN, self._edge, around)
+        tools = Toolbox(start.turn, start.agent, BUILT_IN, self._edge, around, start.first_step)
         turn = Turn(start, self._edge, items, tools)
         self._turns[request_id], self._queues[request_id] = turn, items
         self._names[start.turn] = turn

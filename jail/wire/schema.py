@@ -347,11 +347,13 @@ class TurnStart(ToJail, frozen=True, tag="turn.start"):
     """Run a turn. Items: TurnItem; reply: TurnEnd. CANCEL ends it early.
 
     ``request`` is the id under which core's log has it; tools are given it.
+    Its steps are counted from ``first_step``: past 1 where the turn goes on after an interruption.
     """
 
     turn: TurnId
     agent: Agent
     request: Annotated[str, Meta(pattern=r"^(req_[0-9a-f]{24})?\Z")] = ""
+    first_step: Step = 1
 
 
 class TurnHold(ToJail, frozen=True, tag="turn.hold"):

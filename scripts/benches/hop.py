@@ -75,7 +75,7 @@ class _OneJail:
     def used(self, life: int, busy: bool) -> None:
         """Nobody keeps a pool here."""
 
-    def kill(self, life: int) -> None:
+    def kill(self, life: int, fault: str | None) -> None:  # noqa: ARG002 - the protocol's
         tell(self._owner, JailExited(life, "signal 9"))
 
 

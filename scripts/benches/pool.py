@@ -130,7 +130,7 @@ class House:
         user = self.users.pop(life)
         self.warm.pop(user, None)
         self.leaving.discard(user)
-        self._do(self.policy.ended(life, self.now_s))
+        self._do(self.policy.ended(life, "", self.now_s))
         if self.waiting.get(user):
             self._want(user)
 

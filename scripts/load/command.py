@@ -9,7 +9,7 @@ from typing import Any
 from core.cli.failure import CommandFailed
 from core.cli.output import print_table
 from scripts.load import compare, report, trial
-from scripts.load.knee import find_knee
+from scripts.load.knee import search
 from scripts.load.plan import names, scenario
 from scripts.load.results import figures
 
@@ -34,6 +34,7 @@ def _run(arguments: argparse.Namespace) -> int:
     chosen = scenario(arguments.name, arguments.users, arguments.streams)
     if arguments.settle is not None:
         chosen = replace(chosen, settle_s=arguments.settle)
+    chosen = replace(chosen, config=chosen.config + _config(arguments))
     if chosen.settle_s >= arguments.seconds:
         raise ValueError(f"--seconds has to be more than the {chosen.settle_s:g} s until all has settled")
     result = trial.run(chosen, arguments.seconds, arguments.seed, _say)
@@ -44,7 +45,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _knee(arguments: argparse.Namespace) -> int:
-    found = find_knee(arguments.low, arguments.high, arguments.seconds, arguments.seed, _say)
+    config = _config(arguments)
+
+    def attempt(streams: int) -> tuple[bool, dict[str, Any]]:
+        _say(f"== {streams} streams")
+        chosen = replace(scenario("streaming", streams), config=config)
+        result = trial.run(chosen, arguments.seconds, arguments.seed, _say)
+        return _well(result), result
+
+    found = search(arguments.low, arguments.high, attempt)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for streams, result in found.tried:
         report.write(result, arguments.out / f"streams-{streams}")
@@ -77,6 +86,15 @@ def _compare(arguments: argparse.Namespace) -> int:
     rows = compare.table(compare.load(arguments.a), compare.load(arguments.b))
     print_table(("FIGURE", "A", "B", "B/A"), rows)
     return _MET
+
+
+def _config(arguments: argparse.Namespace) -> str:
+    if arguments.config is None:
+        return ""
+    try:
+        return "\n" + str(arguments.config.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{arguments.config} cannot be read: {error}") from None
 
 
 def _conclude(result: dict[str, Any]) -> None:
@@ -135,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="of what people do by chance (default 1)")
+    parser.add_argument("--config", type=Path, help="TOML, further sections of the server's configuration")
     parser.add_argument("--out", type=Path, default=Path("loadtest"), help="directory (default loadtest)")
 
 

@@ -4,13 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from scripts.load import trial
-from scripts.load.plan import scenario
-
 _NEAR = 0.1
 """It is found once it lies between two that differ by this part."""
 
 Attempt = Callable[[int], tuple[bool, dict[str, Any]]]
+"""A test with so many streams: whether it held, and its results."""
 
 
 @dataclass(slots=True)
@@ -21,19 +19,8 @@ class Knee:
     tried: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
 
-def find_knee(low: int, high: int, seconds: float, seed: int, say: Callable[[str], None]) -> Knee:
-    """Test between ``low`` and ``high`` streams. Raises trial.TrialFailed, ValueError."""
-
-    def attempt(streams: int) -> tuple[bool, dict[str, Any]]:
-        say(f"== {streams} streams")
-        result = trial.run(scenario("streaming", streams), seconds, seed, say)
-        return all(found["met"] for found in result["objectives"]), result
-
-    return search(low, high, attempt)
-
-
 def search(low: int, high: int, attempt: Attempt) -> Knee:
-    """The search by itself; ValueError for bounds that are none."""
+    """Look between two numbers; ValueError for bounds that are none."""
     if not 2 <= low < high:
         raise ValueError(f"the knee is looked for between two numbers, 2 or more: {low} and {high} are not")
     knee = Knee()

@@ -58,6 +58,7 @@ def run(scenario: Scenario, seconds: float, seed: int, say: Say) -> dict[str, An
         "scenario": scenario.name,
         "about": scenario.about,
         "groups": [msgspec.to_builtins(group) for group in scenario.groups],
+        "config": scenario.config,
         "seconds": seconds,
         "settle_s": scenario.settle_s,
         "seed": seed,

@@ -99,6 +99,10 @@ class FakeAdministration:
         self._user(user)
         self.jail_acts.append(("kill", user))
 
+    async def release_jail(self, user: str) -> None:
+        self._user(user)
+        self.jail_acts.append(("release", user))
+
     async def drain_pool(self, on: bool) -> None:
         self.jail_acts.append(("drain", str(on)))
 
@@ -231,7 +235,7 @@ class HubProcess:
         self.users_dir = directory / "users"
         self.users_dir.mkdir(parents=True, exist_ok=True)
         self.config = Config(
-            hub=HubSection(**hub),
+            hub=HubSection(**{"max_lag_s": 60.0, **hub}),
             live=live or LiveSection(),
             admin=admin or AdminSection(),
             access=access or AccessSection(),

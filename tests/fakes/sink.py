@@ -16,6 +16,7 @@ class FakeSink:
         self.ended = threading.Event()
         self.waiting: list[Callable[[], None]] = []
         self._accept = accept
+        self.again: list[bool] = []
 
     def append(self, item: SinkItem, accepted: Callable[[], None]) -> None:
         self.items.append(item)
@@ -27,6 +28,10 @@ class FakeSink:
     def finish(self, outcome: TurnEnd | Failure) -> None:
         self.outcomes.append(outcome)
         self.ended.set()
+
+    def lost(self, failure: Failure, again: bool) -> None:
+        self.again.append(again)
+        self.finish(failure)
 
     @property
     def outcome(self) -> TurnEnd | Failure:

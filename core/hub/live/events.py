@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from actors.asking import ApprovalResolved, ApprovalWanted, Kind, Resolution
-from core.sessions.events import Accepted, Ended, Failed, Finish, SessionEvent, Used
+from core.sessions.events import Accepted, Ended, Failed, Finish, Resumed, SessionEvent, Used
 from jail.wire.schema import Delta, ErrorCode, Notice, ToolEnded, ToolProgress, ToolStarted
 
 EventId = Annotated[
@@ -95,6 +95,13 @@ class NoticeEvent(Event, frozen=True, tag="notice"):
     text: str
 
 
+class ResumedEvent(Event, frozen=True, tag="resumed"):
+    """The turn goes on after its jail or the server was gone: what it said past event `after` is said
+    anew, under other steps' numbers; forget that."""
+
+    after: Annotated[EventId, Meta(description="the turn's last event that still counts")]
+
+
 class UsageEvent(Event, frozen=True, tag="usage"):
     """The tokens of the whole turn, as its providers counted them."""
 
@@ -118,7 +125,8 @@ class ErrorEvent(Event, frozen=True, tag="error"):
 
 AnyEvent = (
     AcceptedEvent | DeltaEvent | ToolCallEvent | ToolProgressEvent | ToolResultEvent
-    | ApprovalWantedEvent | ApprovalResolvedEvent | NoticeEvent | UsageEvent | DoneEvent | ErrorEvent
+    | ApprovalWantedEvent | ApprovalResolvedEvent | NoticeEvent | ResumedEvent | UsageEvent | DoneEvent
+    | ErrorEvent
 )  # fmt: skip
 
 _encode = msgspec.json.Encoder().encode
@@ -161,6 +169,8 @@ def shown(session: str, event: SessionEvent) -> AnyEvent:
             return NoticeEvent(*head, item.text)
         case Accepted():
             return AcceptedEvent(*head, item.agent, item.seq, item.text, item.cut, item.request)
+        case Resumed(after):
+            return ResumedEvent(*head, after)
         case Used(usage):
             return UsageEvent(*head, usage.input_tokens, usage.output_tokens)
         case Ended(finish):

@@ -94,7 +94,7 @@ class FakeJails:
     def used(self, life: int, busy: bool) -> None:
         self.uses.put((life, busy))
 
-    def kill(self, life: int) -> None:
+    def kill(self, life: int, fault: str | None) -> None:
         self.killed.put(life)
         assert self.owner is not None
         self.owner.tell(JailExited(life, "signal 9"))

@@ -187,14 +187,15 @@ def test_odd_names_can_be_listed_read_and_deleted(start: Start) -> None:
     assert names(pair) == []
 
 
-def test_a_hundred_thousand_entries_are_listed(start: Start) -> None:
+def test_twenty_thousand_entries_are_listed_in_order(start: Start) -> None:
     pair = start()
+    pair.core.pump(lambda: pair.core.connection.ready)  # it does not wait for our HELLO for ever
     many = pair.worker.home / "many"
     many.mkdir()
-    for number in range(100_000):
+    for number in range(20_000):
         os.close(os.open(many / f"{number:06}", os.O_CREAT | os.O_WRONLY, 0o600))
 
-    assert names(pair, "many") == [f"{number:06}" for number in range(100_000)]
+    assert names(pair, "many") == [f"{number:06}" for number in range(20_000)]
 
 
 @pytest.mark.parametrize("path", ["..", "../x", "a/../../x", "/../x", "a\0b", "a\0c3\0a9"])

@@ -13,9 +13,10 @@ from actors.base import Ref, ask
 from actors.edge import Edge
 from actors.observer import Silent
 from actors.supervisor import stop_and_wait
-from actors.user_messages import EvictJail, JailExited, JailFailed
+from actors.user_messages import EvictJail, JailExited, JailFailed, JailKilled
 from core.metrics import PoolMetrics
-from core.pool.actor import DescribePool, EvictUser, KillUser, Pool, PoolActor, PoolView
+from core.pool import holds
+from core.pool.actor import DescribePool, EvictUser, KillUser, Pool, PoolActor, PoolView, ReleaseUser
 from core.pool.jails import Budget
 from jail.host.messages import JailUse
 
@@ -111,7 +112,7 @@ def test_an_idle_jail_is_asked_to_go_on_time(house: Make) -> None:
     it = house(idle_s=0.05)
     it.warm(1, "ann")
     assert it.told() == EvictJail(1, False)
-    it.pool.ended(1)
+    it.pool.ended(1, "killed")
     assert it.view().jails == ()
     assert it.value("evictions_total", reason="idle") == 1
     assert it.value("jails", state="leaving") == 0
@@ -126,7 +127,7 @@ def test_who_waits_is_started_when_there_is_room_and_refused_when_there_is_none_
     assert isinstance(refused, JailFailed)
     assert (refused.life, refused.failure.code, refused.failure.retry_after_s) == (2, "overloaded", 5)
     it.want(3, "cid")
-    it.pool.ended(1)
+    it.pool.ended(1, "killed")
     assert it.builder.launched.get(timeout=_LIMIT_S) == (3, "cid")
     assert it.value("refused_total", reason="deadline") == 1
     assert it.value("wait_seconds_count") == 2
@@ -139,12 +140,12 @@ def test_a_wait_that_is_called_off_ends_and_a_jail_is_killed_by_its_builder(
     it.warm(1, "ann")
     it.pool.used(1, True)
     it.want(2, "bob")
-    it.pool.kill(2)
+    it.pool.kill(2, None)
     assert it.told() == JailExited(2, "never started")
-    it.pool.kill(1)
+    it.pool.kill(1, None)
     assert it.builder.killed.get(timeout=_LIMIT_S) == 1
-    it.pool.ended(1)
-    it.pool.kill(1)  # once more, too late: harmless
+    it.pool.ended(1, "killed")
+    it.pool.kill(1, None)  # once more, too late: harmless
     assert it.view().jails == ()
 
 
@@ -162,12 +163,34 @@ def test_jails_are_measured_and_described(house: Make) -> None:
     assert view.memory_bytes == 5 << 20
 
 
+def test_a_held_jail_is_refused_shown_and_released(house: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holds, "_FIRST_S", 100.0)
+    it = house()
+    for life in (1, 2, 3):
+        it.want(life, "ann")
+        assert it.builder.launched.get(timeout=_LIMIT_S) == (life, "ann")
+        it.pool.ended(life, "exit status 1")
+    it.want(4, "ann")
+    refused = it.told()
+    assert isinstance(refused, JailFailed)
+    assert refused.failure.code == "overloaded"
+    assert 1 <= (refused.failure.retry_after_s or 0) <= 100
+    assert "exit status 1" in refused.failure.message
+    (held,) = it.view().held
+    assert (held.user, held.deaths, held.reason, 0 < held.for_s <= 100) == ("ann", 3, "exit status 1", True)
+    assert it.actor.ask(ReleaseUser("bob"), timeout=_LIMIT_S) is False
+    assert it.actor.ask(ReleaseUser("ann"), timeout=_LIMIT_S) is True
+    it.want(5, "ann")
+    assert it.builder.launched.get(timeout=_LIMIT_S) == (5, "ann")
+
+
 def test_an_operator_reaches_a_users_jail_and_learns_where_there_is_none(house: Make) -> None:
     it = house()
     it.warm(1, "ann")
     assert it.actor.ask(EvictUser("ann"), timeout=_LIMIT_S) is True
     assert it.told() == EvictJail(1, True)
     assert it.actor.ask(KillUser("ann"), timeout=_LIMIT_S) is True
+    assert it.told() == JailKilled(1)
     assert it.builder.killed.get(timeout=_LIMIT_S) == 1
     assert it.actor.ask(KillUser("bob"), timeout=_LIMIT_S) is False
     it.pool.drain(True)

@@ -13,15 +13,19 @@ import pytest
 from actors.service import TurnSpec, VerbRequest
 from core.config import SessionsSection
 from core.sessions import (
+    Asked,
     EphemeralSession,
+    GoesOn,
     OpenTurn,
     SessionBusy,
     SessionEvent,
     SessionNameError,
+    SessionsError,
     SessionsService,
     Storage,
     StorageError,
     StoredSession,
+    TurnExists,
 )
 from core.sessions.eventlog import EventLog, LogPage
 from core.sessions.store import Outcome, UserStore
@@ -37,6 +41,7 @@ from jail.wire.schema import (
     History,
     Message,
     ProviderChat,
+    Sampling,
     SessionAppend,
     SessionLoad,
     StepBegin,
@@ -376,9 +381,7 @@ def test_a_verb_of_another_service_is_answered_unavailable(rig: Rig) -> None:
     assert reply.failure.code == "unavailable"
 
 
-def test_a_caller_that_gives_up_while_opening_frees_the_session_and_the_journal_says_so(
-    rig: Rig,
-) -> None:
+def test_a_caller_that_gives_up_while_opening_frees_the_session_and_begins_nothing(rig: Rig) -> None:
     entered, go = threading.Event(), threading.Event()
 
     def hold(_: UserStore) -> None:
@@ -399,10 +402,170 @@ def test_a_caller_that_gives_up_while_opening_frees_the_session_and_the_journal_
 
     rig.run(give_up())
     go.set()
-    assert rig.stored(ALICE, lambda s: s.turn_state(TURN))[0] == "cancelled"
+    assert isinstance(rig.stored(ALICE, lambda s: s.turn_state(TURN)), SessionsError)
     opened, _ = rig.open(ALICE, OTHER, "s", "y")
     opened.log.finish(END)
     assert rig.ends == [END]
+
+
+ASKED = Asked("assistant", Sampling(), 900)
+
+
+def left_by_a_killed_process(directory: Path, asked: Asked | None, *steps: Body) -> None:
+    """A turn that was begun, took steps, and had its process die: nothing ends it."""
+    rig = Rig(directory)
+    opening = rig.service.open_turn(
+        ALICE, TURN, "s", [Message("user", "go")], rig.ends.append, window=False, asked=asked
+    )
+    opened = rig.run(opening)
+    spec = TurnSpec(TURN, ALICE, AGENT, opened.log, opened.session)
+    for step in steps:
+        assert rig.ask(spec, step).result == Done()
+    rig.close()
+
+
+def test_a_turn_of_an_earlier_process_goes_on_and_has_its_session_to_itself(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path, ASKED, StepBegin(TURN, 1, "read_file", "{}"))
+    rig = Rig(tmp_path)
+    found: queue.SimpleQueue[GoesOn] = queue.SimpleQueue()
+    rig.service.resume_by(lambda _, turn: found.put(turn))
+    with pytest.raises(SessionBusy):  # whoever comes first finds it running
+        rig.open(ALICE, OTHER, "s", "me too")
+    going = found.get(timeout=WAIT_S)
+    assert (going.turn, going.first_step, going.asked) == (TURN, 2, ASKED)
+    with pytest.raises(SessionBusy):
+        rig.open(ALICE, OTHER, "s", "me too")
+    rig.run(asyncio.sleep(0))
+
+    async def reopen() -> OpenTurn:
+        return rig.service.reopen(ALICE, going, rig.ends.append, lambda *_: None)
+
+    opened = rig.run(reopen())
+    spec = TurnSpec(TURN, ALICE, AGENT, opened.log, opened.session)
+    assert rig.ask(spec, StepBegin(TURN, 2, "read_file", "{}")).result == Done()
+    opened.log.append(Delta("again"), lambda: None)
+    opened.log.finish(END)
+    assert rig.stored(ALICE, lambda s: s.turn_state(TURN)) == ("ended", Outcome(end=END))
+    shown = [type(event.item).__name__ for event in rig.log(ALICE, "s")]
+    assert shown == ["Accepted", "Resumed", "Delta", "Used", "Ended"]
+    rig.open(ALICE, OTHER, "s", "me too")[0].log.finish(END)
+    rig.close()
+
+
+def test_a_found_turn_that_cannot_go_on_is_closed_and_frees_its_session(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path, ASKED)
+    rig = Rig(tmp_path)
+    found: queue.SimpleQueue[GoesOn] = queue.SimpleQueue()
+    rig.service.resume_by(lambda _, turn: found.put(turn))
+    rig.stored(ALICE, lambda s: None)
+    rig.service.give_up(ALICE, found.get(timeout=WAIT_S), Failure("internal", "no such agent"))
+    rig.open(ALICE, OTHER, "s", "me")[0].log.finish(END)
+    assert rig.stored(ALICE, lambda s: s.turn_state(TURN))[0] == "failed"
+    rig.close()
+
+
+def test_the_same_start_again_finds_the_turn_that_goes_on(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path, ASKED)
+    rig = Rig(tmp_path)
+    found: queue.SimpleQueue[GoesOn] = queue.SimpleQueue()
+    rig.service.resume_by(lambda _, turn: found.put(turn))
+    with pytest.raises(TurnExists):
+        rig.open(ALICE, TURN, "s", "go")
+    assert found.get(timeout=WAIT_S).turn == TURN
+    with pytest.raises(SessionBusy):
+        rig.open(ALICE, OTHER, "s", "me too")
+    rig.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "step"),
+    [(ASKED, StepBegin(TURN, 1, "run_command", "{}")), (None, StepBegin(TURN, 1, "read_file", "{}"))],
+    ids=["a tool that acts", "a client that left"],
+)
+def test_a_turn_of_an_earlier_process_that_may_not_go_on_is_closed_with_a_report(
+    tmp_path: Path, asked: Asked | None, step: Body
+) -> None:
+    left_by_a_killed_process(tmp_path, asked, step)
+    rig = Rig(tmp_path)
+    found: queue.SimpleQueue[GoesOn] = queue.SimpleQueue()
+    rig.service.resume_by(lambda _, turn: found.put(turn))
+    opened, spec = rig.open(ALICE, OTHER, "s", "what now?")
+    assert "May have been done in part: step 1" in rig.stored(ALICE, ending_of).message
+    said = texts(rig.ask(spec, SessionLoad(OTHER)))
+    assert said[0] == "go"
+    assert "may have been done in part" in said[1]
+    assert said[2:] == ["what now?"]
+    assert found.empty()
+    opened.log.finish(END)
+    rig.close()
+
+
+def ending_of(store: UserStore) -> Failure:
+    outcome = store.turn_state(TURN)[1]
+    assert outcome is not None
+    assert outcome.failure is not None
+    return outcome.failure
+
+
+def lose(rig: Rig, *steps: Body, again: bool = True, session: str | None = "s") -> tuple[OpenTurn, Any]:
+    """A turn whose jail dies after these steps; its log, and a queue of what it is started anew with."""
+    restarts: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def ended(outcome: TurnEnd | Failure) -> None:
+        rig.ends.append(outcome)
+        restarts.put(outcome)
+
+    opened = rig.run(
+        rig.service.open_turn(
+            ALICE,
+            TURN,
+            session,
+            [Message("user", "go")],
+            ended,
+            window=session is None,
+            asked=ASKED,
+            restart=lambda *how: restarts.put(how),
+        )
+    )
+    spec = TurnSpec(TURN, ALICE, AGENT, opened.log, opened.session)
+    for step in steps:
+        assert rig.ask(spec, step).result == Done()
+    opened.log.lost(Failure("worker", "your jail ended"), again)
+    return opened, restarts.get(timeout=WAIT_S)
+
+
+def test_a_turn_that_lost_its_jail_while_reading_is_started_anew(rig: Rig) -> None:
+    opened, how = lose(rig, StepBegin(TURN, 1, "read_file", "{}"), StepEnd(TURN, 1, True))
+    assert how[0] == 2
+    assert 0 < how[1] <= 900
+    assert rig.ends == []
+    opened.log.finish(END)
+    assert rig.ends == [END]
+    shown = [type(event.item).__name__ for event in rig.log(ALICE, "s")]
+    assert shown == ["Accepted", "Resumed", "Used", "Ended"]
+
+
+@pytest.mark.parametrize(
+    ("step", "again"),
+    [(StepBegin(TURN, 1, "write_file", "{}"), True), (StepBegin(TURN, 1, "read_file", "{}"), False)],
+    ids=["a tool that acts", "a fault of its own"],
+)
+def test_a_turn_that_lost_its_jail_otherwise_fails_with_a_report(rig: Rig, step: Body, again: bool) -> None:
+    _, end = lose(rig, step, again=again)
+    assert isinstance(end, Failure)
+    assert (end.code, "May have been done in part: step 1" in end.message) == ("worker", True)
+    assert rig.stored(ALICE, ending_of) == end
+
+
+def test_a_turn_that_is_kept_for_nobody_has_its_report_too(rig: Rig) -> None:
+    steps = (
+        StepBegin(TURN, 1, "write_file", "{}"),
+        StepEnd(TURN, 1, True),
+        StepBegin(TURN, 2, "run_command", ""),
+    )
+    _, end = lose(rig, *steps, session=None)
+    assert isinstance(end, Failure)
+    assert "Completed: step 1 write_file. May have been done in part: step 2 run_command" in end.message
 
 
 def test_storage_that_fails_is_a_storage_error_and_frees_the_session(rig: Rig, tmp_path: Path) -> None:

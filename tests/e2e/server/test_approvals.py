@@ -92,26 +92,33 @@ def test_who_waits_keeps_their_jail_and_comes_back_to_the_question(asking_server
     asyncio.run(main())
 
 
-def test_after_a_restart_of_core_what_was_open_is_a_refusal_and_the_log_says_so(
+def test_after_a_restart_of_core_an_open_question_is_none_and_the_turn_asks_anew(
     asking_server: RealServer,
 ) -> None:
     ann = asked(asking_server, "ann")
 
     async def main() -> None:
         async with page(ann).socket() as socket:
-            event = await wanted(socket, "touch made")
+            event = await wanted(socket, "echo ran >> made")
         count = len(asking_server.logged("service_started", service="core"))
         os.kill(asking_server.pid("core"), signal.SIGKILL)
         await asyncio.to_thread(asking_server.wait_logged, "service_started", count + 1, service="core")
         await asyncio.to_thread(asking_server.wait_ready)
-        assert (await page(ann).call("GET", "/v1/approvals"))[1]["data"] == []
         status, answer = await page(ann).call("POST", f"/v1/approvals/{event['approval']}", {"allow": True})
         assert (status, answer["error"]["outcome"]) == (409, "ended")
         async with page(ann).socket() as socket:
             await socket.ask("watch", session="s", after=event["id"])
-            seen = await socket.until("error")
-            resolved = [e for e in seen if e["type"] == "approval_resolved"]
-            assert [(e["approval"], e["outcome"]) for e in resolved] == [(event["approval"], "ended")]
-        assert not (ann.home / "made").exists()
+            seen = await socket.until("approval_wanted")
+            assert [e["type"] for e in seen if e["type"] in ("approval_resolved", "resumed")] == [
+                "approval_resolved",
+                "resumed",
+            ]
+            assert not (ann.home / "made").exists()
+            await socket.ask("approve", approval=seen[-1]["approval"])
+            seen += await socket.until("done")
+        settled = [(e["approval"], e["outcome"]) for e in seen if e["type"] == "approval_resolved"]
+        wanted_anew = next(e["approval"] for e in seen if e["type"] == "approval_wanted")
+        assert settled == [(event["approval"], "ended"), (wanted_anew, "allowed")]
+        assert (ann.home / "made").read_text() == "ran\n"
 
     asyncio.run(main())

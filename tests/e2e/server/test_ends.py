@@ -83,6 +83,7 @@ def test_sigterm_lets_a_turn_end_takes_no_other_and_leaves_nothing(
     assert mounts(mortal) == before
     assert refuses(mortal.hub_port)
     assert refuses(mortal.admin_port)
+    assert not (mortal.data_dir / "_system" / "admin.sock").exists()
     assert mortal.logged("core_stopped", orderly=True)
     # and it starts again, with all that it had
     mortal.start()
@@ -100,6 +101,18 @@ def test_sigterm_cancels_a_turn_that_outlasts_the_grace() -> None:
             assert code(turn.wait()) == "cancelled"
         assert server.wait() == 0
         assert wait_gone(pids, 2) == []
+
+
+def test_core_can_be_kept_to_one_cpu_and_nobody_else_is() -> None:
+    with real_server({"server": {"core_cpus": "one"}}, before=UNATTACKED) as server:
+        everywhere = os.sched_getaffinity(0)
+        core, egress = server.pid("core"), server.pid("egress")
+        threads = [int(thread) for thread in os.listdir(f"/proc/{core}/task")]
+        assert len(threads) > 1
+        assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {
+            frozenset([max(everywhere)])
+        }
+        assert os.sched_getaffinity(egress) == os.sched_getaffinity(server.process.pid) == everywhere
 
 
 def test_a_second_sigterm_means_now(mortal: RealServer) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from core.cli.failure import CommandFailed
 from tests.fakes.hostile_jail import BEFORE, FAULTS, FAULTS_BEFORE_THE_TURN, PEER
 from tests.fakes.real_server import Person, RealServer, alive, memory_bytes, real_server, until
 from tests.fakes.running_turn import Running, cancel, code
@@ -63,6 +64,8 @@ def end_jail(person: Person) -> None:
         return all(jail["state"] == "cold" for jail in mine)
 
     until("the end of the jail", gone)
+    with suppress(CommandFailed):  # what died at once, by the program's doing or by ours, is held
+        person.server.admin.call("POST", f"/v1/pool/{person.name}/release")
 
 
 @pytest.fixture
@@ -113,6 +116,24 @@ def test_a_fault_ends_that_jail_with_one_clear_error(
         assert len(faults) == 1
     assert (server.pid("core"), alive(core)) == (core, True)
     assert memory_bytes(core) - before < _ENOUGH_BYTES
+
+
+def test_a_jail_that_dies_at_every_start_is_held_until_it_is_released(
+    server: RealServer, bob: Person
+) -> None:
+    held = server.new_user("held")
+    with hostile(held, "sys.exit(3)"):
+        with pytest.raises(openai.APIError, match="your jail fails at every start"):
+            held.ask("hello")
+        with pytest.raises(openai.APIStatusError, match="it is held for a while") as refused:
+            held.ask("hello")
+        assert int(refused.value.response.headers["Retry-After"]) >= 1
+        (shown,) = server.admin.call("GET", "/v1/pool")["held"]
+        assert (shown["user"], shown["deaths"] >= 3) == ("held", True)
+        assert server.logged("jail_held", user="held")
+        assert bob.ask("tokens=3 rate=0", model="load").finish == "stop"
+    # released by the block's end: its control ran in a fresh jail
+    assert server.admin.call("GET", "/v1/pool")["held"] == []
 
 
 def test_a_silent_handshake_and_half_a_frame_end_on_their_deadlines(

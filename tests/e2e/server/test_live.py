@@ -5,7 +5,8 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,8 +18,10 @@ from tests.fakes.real_server import (
     UNATTACKED,
     Person,
     RealServer,
+    below,
     new_person,
     real_server,
+    wait_gone,
     with_model,
 )
 
@@ -184,33 +187,149 @@ def test_a_page_of_another_origin_cannot_connect_and_one_of_our_own_can(alice: P
     asyncio.run(main())
 
 
-@pytest.fixture
+def patient(model: FakeModelServer) -> dict[str, dict[str, Any]]:
+    """A configuration in which a busy machine does not make the model server a silent one."""
+    sections = with_model(model.url)
+    sections["providers.fake"] |= {"connect_s": LIMIT_S, "first_byte_s": LIMIT_S, "idle_s": LIMIT_S}
+    return sections
+
+
+@pytest.fixture(scope="module")
 def own_server(shared_model: FakeModelServer) -> Iterator[RealServer]:
-    with real_server(with_model(shared_model.url), before=UNATTACKED) as running:
+    with real_server(patient(shared_model), before=UNATTACKED) as running:
         yield running
 
 
-def test_a_restart_of_core_loses_and_repeats_nothing(own_server: RealServer, model: FakeModelServer) -> None:
-    carl = new_person(own_server, "carl")
-    model.say(LONG)
+@pytest.fixture(scope="module")
+def carl(own_server: RealServer) -> Person:
+    return new_person(own_server, "carl")
 
-    async def main() -> list[Json]:
-        reader = Reader(page(carl), "s", "websocket", 0)
-        await page(carl).call("POST", "/v1/sessions/s/turns", {"text": "go", "agent": "fake"})
-        with suppress(CutError):
-            await reader.read(4_000)
-        count = len(own_server.logged("service_started", service="core"))
-        os.kill(own_server.pid("core"), signal.SIGKILL)
-        await asyncio.to_thread(own_server.wait_logged, "service_started", count + 1, service="core")
-        await asyncio.to_thread(own_server.wait_ready)
-        await reader.to_the_end()
-        return reader.events
 
-    seen = asyncio.run(main())
-    assert (seen[-1]["type"], seen[-1]["code"]) == ("error", "internal")
+async def kill(server: RealServer, who: str, person: Person) -> None:
+    """SIGKILL for core, which is there again then, or for the first process of a person's jail."""
+    if who == "core":
+        count = len(server.logged("service_started", service="core"))
+        os.kill(server.pid("core"), signal.SIGKILL)
+        await asyncio.to_thread(server.wait_logged, "service_started", count + 1, service="core")
+        await asyncio.to_thread(server.wait_ready)
+    else:
+        jails = server.admin.call("GET", "/v1/status")["jails"]
+        (pid,) = [jail["pid"] for jail in jails if jail["user"] == person.name]
+        os.kill(pid, signal.SIGKILL)
+
+
+async def begin(person: Person, turn: Json, session: str, once: str) -> None:
+    """Start a turn, and wait for the first event of a type."""
+    status, began = await page(person).call("POST", f"/v1/sessions/{session}/turns", turn)
+    assert status == 202, began
+    async with page(person).socket() as socket:
+        await socket.ask("watch", session=session, after=0)
+        await socket.until(once)
+
+
+async def read_on(person: Person, session: str) -> tuple[list[Json], list[Json]]:
+    """All events of a session's turn, to its end, and the session's messages then."""
+    reader = Reader(page(person), session, "websocket", 0)
+    await reader.to_the_end()
+    return reader.events, await messages(person, session)
+
+
+async def messages(person: Person, session: str) -> list[Json]:
+    status, found = await page(person).call("GET", f"/v1/sessions/{session}")
+    assert status == 200, found
+    kept: list[Json] = found["data"]
+    return kept
+
+
+def talk(model: FakeModelServer) -> Json:
+    """A turn that talks on and, begun anew, has an answer."""
+    model.say(LONG, Script(text="the whole answer"))
+    return {"text": "go", "agent": "fake"}
+
+
+def said(events: list[Json]) -> str:
+    return "".join(event["text"] for event in events if event["type"] == "delta")
+
+
+def assert_went_on(seen: list[Json], kept: list[Json]) -> None:
+    types = [event["type"] for event in seen]
+    assert types[-1] == "done", dict(seen[-1])
+    assert (types[0], types[-1], types.count("resumed"), types.count("done")) == ("accepted", "done", 1, 1)
     numbers = [event["id"] for event in seen]
-    assert numbers[:-1] == list(range(1, len(seen)))
-    assert numbers[-1] > numbers[-2]
-    said = "".join(event["text"] for event in seen if event["type"] == "delta")
-    assert said
-    assert LONG.text.startswith(said.strip())
+    assert numbers == sorted(set(numbers))
+    at = types.index("resumed")
+    assert seen[at]["after"] == seen[0]["id"]
+    assert said(seen[at:]) == "the whole answer"
+    assert LONG.text.startswith(said(seen[:at]).strip())
+    assert [(m["role"], m["content"]) for m in kept] == [("user", "go"), ("assistant", "the whole answer")]
+
+
+def acting(name: str) -> Json:
+    """A turn that writes to a file and goes on and on; its first words come once it has written."""
+    return {"text": f"run: echo ran >> {name}; echo begun; sleep 600"}
+
+
+def assert_closed(person: Person, name: str, seen: list[Json], kept: list[Json]) -> None:
+    assert seen[-1]["type"] == "error"
+    assert "May have been done in part: step 1 run_command" in seen[-1]["message"]
+    assert [message["role"] for message in kept] == ["user", "assistant"]
+    assert "step 1 run_command" in kept[1]["content"]
+    assert (person.home / name).read_text() == "ran\n"
+    assert person.run("echo on").startswith("on")
+
+
+@pytest.mark.parametrize("who", ["core", "worker"])
+def test_a_turn_that_only_talked_goes_on_after_a_kill_and_is_one_message(
+    own_server: RealServer, carl: Person, model: FakeModelServer, who: str
+) -> None:
+    async def main() -> tuple[list[Json], list[Json]]:
+        session = fresh()
+        await begin(carl, talk(model), session, "delta")
+        await kill(own_server, who, carl)
+        return await read_on(carl, session)
+
+    assert_went_on(*asyncio.run(main()))
+
+
+@pytest.mark.parametrize("who", ["core", "worker"])
+def test_a_turn_whose_tool_acted_is_closed_after_a_kill_with_a_report_and_not_run_again(
+    own_server: RealServer, carl: Person, who: str
+) -> None:
+    name = f"runs-{fresh()}"
+
+    async def main() -> tuple[list[Json], list[Json]]:
+        session = fresh()
+        await begin(carl, acting(name), session, "tool_progress")
+        await kill(own_server, who, carl)
+        return await read_on(carl, session)
+
+    seen, kept = asyncio.run(main())
+    assert seen[-1]["code"] == {"core": "internal", "worker": "worker"}[who]
+    assert_closed(carl, name, seen, kept)
+
+
+def test_after_everything_was_killed_at_once_turns_go_on_or_are_closed_at_the_next_start(
+    model: FakeModelServer,
+) -> None:
+    with real_server(patient(model), before=UNATTACKED) as server:
+        dora, emil, name, session = new_person(server, "dora"), new_person(server, "emil"), "runs", fresh()
+
+        async def before() -> None:
+            await begin(dora, talk(model), session, "delta")
+            await begin(emil, acting(name), session, "tool_progress")
+
+        async def after() -> list[tuple[list[Json], list[Json]]]:
+            return [await read_on(person, session) for person in (dora, emil)]
+
+        asyncio.run(before())
+        pids = [process.pid for process in below(server.process.pid)]
+        server.process.send_signal(signal.SIGSTOP)  # nobody is left to tidy up
+        for service in ("core", "egress"):
+            os.kill(server.pid(service), signal.SIGKILL)
+        server.process.kill()
+        server.wait()
+        assert wait_gone(pids, LIMIT_S) == []
+        server.start()
+        went_on, closed = asyncio.run(after())
+        assert_went_on(*went_on)
+        assert_closed(emil, name, *closed)

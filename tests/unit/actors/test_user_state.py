@@ -1,5 +1,6 @@
 """The user actor's decisions, against a worker that is a Connection of its own."""
 
+import dataclasses
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from actors.instructions import (
     Gone,
     Kill,
     Launch,
+    Lost,
     Note,
     Say,
     Send,
@@ -88,6 +90,8 @@ class House:
                     sink.append(said, lambda: None)
                 case Finish(sink, outcome):
                     sink.finish(outcome)
+                case Lost(sink, failure, again):
+                    sink.lost(failure, again)
                 case CallItem(sink, body):
                     sink.item(body)
                 case CallEnd(sink, outcome):
@@ -609,3 +613,39 @@ def test_calls_end_when_the_server_stops_or_no_jail_can_be_had(house: House) -> 
     late, told = call()
     house.do(house.state.start_call(late, house.now_s))
     assert [o.code for o in told.outcomes] == ["unavailable"]
+
+
+def begun(house: House) -> TurnSpec:
+    """A turn that runs in a ready jail."""
+    spec = house.spec()
+    house.warm(spec)
+    return spec
+
+
+def test_a_turn_whose_jail_dies_may_be_started_anew_and_one_at_fault_may_not(house: House) -> None:
+    spec = begun(house)
+    house.do(house.state.jail_exited(1, "killed", house.now_s))
+    assert (house.sink(spec).outcome.code, house.sink(spec).again) == ("worker", [True])  # type: ignore[union-attr]
+    other = House()
+    spec = begun(other)
+    other.says(b"rubbish")
+    assert other.sink(spec).again == [False]
+
+
+def test_a_turn_that_was_cancelled_or_killed_by_an_operator_just_fails(house: House) -> None:
+    spec = begun(house)
+    house.do(house.state.jail_killed(1))
+    house.do(house.state.jail_exited(1, "killed", house.now_s))
+    assert isinstance(house.sink(spec).outcome, Failure)
+    assert (house.sink(spec).again, "operator" in str(house.sink(spec).outcome)) == ([], True)
+    other = House()
+    spec = begun(other)
+    other.do(other.state.cancel_turn(ONE, other.now_s))
+    other.do(other.state.jail_exited(1, "killed", other.now_s))
+    assert house.sink(spec).again == []
+
+
+def test_a_turn_started_anew_goes_on_counting_its_steps(house: House) -> None:
+    house.warm(dataclasses.replace(house.spec(), first_step=7))
+    asked = next(event for event in house.seen if isinstance(event, Asked))
+    assert asked.body.first_step == 7

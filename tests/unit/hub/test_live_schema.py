@@ -10,7 +10,7 @@ from actors.asking import ApprovalResolved, ApprovalWanted
 from core.hub.live.events import AnyEvent, line_of
 from core.hub.live.requests import AnyAnswer, AnyRequest, TurnAsked
 from core.hub.live.schema import documents, schema
-from core.sessions.events import Accepted, Ended, Failed, LogItem, SessionEvent, Used
+from core.sessions.events import Accepted, Ended, Failed, LogItem, Resumed, SessionEvent, Used
 from jail.wire.schema import Delta, Notice, ToolEnded, ToolProgress, ToolStarted, TurnItem, Usage
 
 KEPT = Path(__file__).parents[3] / "docs" / "schema"
@@ -23,6 +23,7 @@ ITEMS: list[LogItem] = [
     ApprovalWanted("approval_1", "tool", "run_command", '{"command": "true"}', 1_700_000_600, 1, True),
     ApprovalResolved("approval_1", "refused"),
     Notice("n"),
+    Resumed(3),
     Used(Usage(1, 2)),
     Ended("stop"),
     Failed("timeout", "m", 3),

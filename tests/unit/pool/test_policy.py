@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from core.pool.holds import Holds
 from core.pool.jails import Budget, Decision, Evict, Keep, Refuse, Start
 from core.pool.policy import PoolPolicy
 
@@ -41,7 +42,7 @@ class House:
         return self.policy.tick(self.now_s)
 
     def ended(self, life: int) -> list[Decision]:
-        return self.policy.ended(life, self.now_s)
+        return self.policy.ended(life, "killed", self.now_s)
 
 
 def test_an_idle_jail_goes_when_its_time_is_up_and_a_busy_one_never() -> None:
@@ -216,6 +217,88 @@ def test_jails_to_measure_are_those_used_since_and_those_busy_for_long() -> None
     assert house.policy.get(second).cpu_s == 0.5
 
 
+def die(house: House, user: str = "ann", fault: str | None = "") -> None:
+    """A jail that is started and dies before it is ready."""
+    assert house.want(user) == [Start(house.lives, 0.0)]
+    house.policy.told_to_end(house.lives, fault)
+    house.ended(house.lives)
+
+
+def refusal(decisions: list[Decision]) -> Refuse:
+    (refused,) = decisions
+    assert isinstance(refused, Refuse)
+    return refused
+
+
+def test_a_jail_that_dies_at_once_is_held_for_a_growing_while_and_others_are_not() -> None:
+    house = House()
+    for _ in range(3):
+        die(house)
+    held = refusal(house.want("ann"))
+    assert (held.why, held.retry_after_s, "3 times in a row (killed)" in held.message) == ("held", 5, True)
+    assert [hold.user for hold in house.policy.holds.all(house.now_s)] == ["ann"]
+    die(house, "bob")
+    for delay_s in (10, 20, 40, 80, 160, 300, 300):
+        house.after(held.retry_after_s)
+        die(house, fault="fault_schema")
+        held = refusal(house.want("ann"))
+        assert (held.retry_after_s, "(fault_schema)" in held.message) == (delay_s, True)
+
+
+def test_a_jail_that_does_its_work_or_lives_a_while_is_forgiven() -> None:
+    for forgiven in (True, False):
+        house = House()
+        die(house)
+        die(house)
+        life = house.warm("ann") if forgiven else 0
+        if forgiven:
+            house.ended(life)
+        die(house)
+        assert isinstance(house.want("ann")[0], Start if forgiven else Refuse)
+    house = House()
+    for _ in range(9):
+        house.want("ann")
+        house.used(house.lives, True)
+        house.after(6)
+        house.ended(house.lives)
+    assert house.want("ann") == [Start(house.lives, 0.0)]
+
+
+def test_a_jail_that_was_told_to_end_or_evicted_is_not_blamed() -> None:
+    house = House(idle_s=1.0)
+    for _ in range(5):
+        die(house, fault=None)
+        life = house.warm("bob")
+        assert house.after(1.5) == [Evict(life, "idle")]
+        house.ended(life)
+    assert house.want("ann") == [Start(house.lives, 0.0)]
+    assert house.want("bob") == [Start(house.lives, 0.0)]
+
+
+def test_an_operator_releases_a_held_jail_and_time_forgets_its_deaths() -> None:
+    house = House()
+    for _ in range(3):
+        die(house)
+    assert house.policy.holds.release("ann", house.now_s)
+    assert not house.policy.holds.release("ann", house.now_s)
+    for _ in range(3):
+        die(house)
+    house.after(4_000)
+    die(house)
+    die(house)
+    assert house.want("ann") == [Start(house.lives, 0.0)]
+
+
+def test_no_more_deaths_are_remembered_than_the_bound() -> None:
+    holds = Holds()
+    for number in range(20_000):
+        for _ in range(3):
+            holds.died(f"u{number}", "x" * 1_000, 1.0)
+    assert len(holds.all(1.0)) == 10_000
+    assert holds.of("u19999", 1.0) is not None
+    assert holds.of("u1", 1.0) is None
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_happens_the_books_are_right_and_the_limits_kept(seed: int) -> None:
     rng = random.Random(seed)
@@ -238,7 +321,7 @@ def test_whatever_happens_the_books_are_right_and_the_limits_kept(seed: int) -> 
             case 4 if alive:
                 gone = rng.choice(alive)
                 del states[gone]
-                decisions = policy.ended(gone, now_s)
+                decisions = policy.ended(gone, "killed", now_s)
             case 5:
                 decisions = policy.machine(rng.choice((0, 55, 1_000)) * MIB, 0.0, now_s)
             case _:

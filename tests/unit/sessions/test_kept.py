@@ -60,18 +60,16 @@ def test_old_sessions_open_with_their_owners_handle_and_survive_a_migration(
 ) -> None:
     path = _take("sessions-v1.db", tmp_path / "alice.db")
     wanted = ["remember the old days", "I do."]
-    database = Database(path)
-    assert _said(database, alice) == wanted
-    database.close()
+    before = _version(path)
     monkeypatch.setattr(core.sessions.database, "MIGRATIONS", (*core.sessions.database.MIGRATIONS, STEP))
     newest = len(core.sessions.database.MIGRATIONS)
     database = Database(path)
     assert _said(database, alice) == wanted
     assert database.connection.execute("SELECT pinned FROM sessions").fetchall() == [(0,)]
     database.close()
-    copy = tmp_path / f"alice.db.v{newest - 1}"
+    copy = tmp_path / f"alice.db.v{before}"
     assert copy.stat().st_mode & 0o777 == 0o600
-    assert (_version(path), _version(copy)) == (newest, newest - 1)
+    assert (_version(path), _version(copy)) == (newest, before)
     # going back: the copy is a whole database of before
     shutil.copyfile(copy, path)
     for suffix in ("-wal", "-shm"):
@@ -86,11 +84,15 @@ def test_without_a_copy_sessions_are_not_migrated(tmp_path: Path, monkeypatch: p
     path = _take("sessions-v1.db", tmp_path / "alice.db")
     steps = (*core.sessions.database.MIGRATIONS, STEP)
     Database(path).close()
-    (tmp_path / f"alice.db.v{len(steps) - 1}").mkdir()
+    before = _version(path)
+    in_the_way = tmp_path / f"alice.db.v{before}"
+    in_the_way.mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(core.sessions.database, "MIGRATIONS", steps)
         with pytest.raises(StorageError, match="is not migrated"):
             Database(path)
+    assert _version(path) == before
+    in_the_way.rmdir()
     Database(path).close()
     assert _version(path) == len(steps) - 1
 

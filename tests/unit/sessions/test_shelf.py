@@ -10,8 +10,8 @@ from core.sessions import shelf as shelf_module
 from core.sessions.database import Database
 from core.sessions.errors import NoSuchSession, SessionExists, SessionNameError, SessionTooLong
 from core.sessions.eventlog import EventLog
+from core.sessions.recovery import StepCall
 from core.sessions.shelf import Budget, Cursor, Found, Hit, Shelf, expire
-from core.sessions.store import StepCall
 from jail.wire.schema import Delta, Message
 from tests.fakes.token_book import handle_of
 

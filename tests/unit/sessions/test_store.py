@@ -11,8 +11,9 @@ from core.errors import SealError
 from core.sessions.database import MIGRATIONS, Database
 from core.sessions.errors import SessionNameError, SessionsError, StorageError
 from core.sessions.eventlog import EventLog
-from core.sessions.store import Outcome, StepCall, check_session_id
-from jail.wire.schema import Delta, Failure, Message, ToolCall, TurnEnd, Usage
+from core.sessions.recovery import StepCall
+from core.sessions.store import Outcome, check_session_id
+from jail.wire.schema import Delta, Failure, Message, ToolCall
 from tests.fakes.token_book import handle_of
 
 ALICE = handle_of("alice")
@@ -176,19 +177,6 @@ def test_steps_are_begun_once_and_ended_once(database: Database) -> None:
     with pytest.raises(SessionsError):
         store.end_step("turn_1", 2, True, 15)
     assert [(s.step, s.state, s.call.tool) for s in store.read_steps("turn_1")] == [(1, "ok", "write_file")]
-
-
-def test_only_turns_left_started_are_interrupted(database: Database) -> None:
-    store = database.bind(ALICE)
-    store.ensure_session("s", "", 1)
-    for turn in ("turn_a", "turn_b"):
-        store.begin_turn(turn, "s", 1)
-    store.end_turn("turn_a", "ended", Outcome(end=TurnEnd("stop", Usage(1, 2))), 2)
-    assert store.interrupt_turns(Outcome(failure=Failure("internal", "interrupted")), 3) == [("turn_b", "s")]
-    assert store.turn_state("turn_a") == ("ended", Outcome(end=TurnEnd("stop", Usage(1, 2))))
-    state, outcome = store.turn_state("turn_b")
-    assert state == "failed"
-    assert outcome == Outcome(failure=Failure("internal", "interrupted"))
 
 
 def test_a_newer_schema_is_refused_and_left_alone(database: Database) -> None:
