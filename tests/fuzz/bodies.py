@@ -77,7 +77,7 @@ def _text(choices: Choices, kind: inspect.StrType) -> str:
     if kind.pattern is not None:
         return choices.one(next(v for k, v in _SHAPED.items() if kind.pattern.startswith(k)))
     text = choices.one(("", CANARY, "{}", "é\U0001f600" * 8, CANARY * choices.byte()))
-    return text[: kind.max_length] or "x" * (kind.min_length or 0)
+    return text[: kind.max_length].ljust(kind.min_length or 0, "x")
 
 
 def mutated(choices: Choices, raw: Any) -> Any:

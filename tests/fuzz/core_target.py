@@ -13,6 +13,7 @@ from actors.instructions import (
     KeepApproval,
     Kill,
     Launch,
+    Lost,
     Say,
     Send,
     Serve,
@@ -219,6 +220,8 @@ class House:
                 pass
             case Finish(sink, outcome):
                 sink.finish(outcome)
+            case Lost(sink, failure, again):
+                sink.lost(failure, again)
             case Gone():
                 self.gone = True
 
