@@ -38,6 +38,6 @@ def test_what_the_server_needs_of_systemd_is_on_and_what_bwrap_cannot_bear_is_no
     hurtful = {
         "ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset", "PrivateDevices",
         "DevicePolicy", "ProtectHostname", "RestrictNamespaces", "PrivateUsers", "ProtectControlGroups",
-        "MemoryDenyWriteExecute", "RestrictSUIDSGID",
+        "LockPersonality", "MemoryDenyWriteExecute", "RestrictSUIDSGID",
     }  # fmt: skip
     assert not hurtful & {*found}
