@@ -105,6 +105,30 @@ install_packages() { # install_packages WHAT bubblewrap|python
   hash -r
 }
 
+# For the tests of grafana/: Debian's package, unpacked and not installed, so that no service begins.
+# Where it cannot be had they are skipped, and say so.
+fetch_prometheus() {
+  local place
+  place=$(venv_base)/prometheus
+  if ! command -v prometheus >/dev/null && [[ ! -x $place/usr/bin/prometheus ]]; then
+    unpack_prometheus "$place" || say "Prometheus cannot be had: tests of grafana/ are skipped"
+  fi
+  export CERTOSA_PROMETHEUS=$place/usr/bin
+}
+
+unpack_prometheus() ( # unpack_prometheus PLACE
+  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+  local fresh
+  fresh=$(mktemp -d -- "$1.XXXXXX") || return 1
+  trap 'rm -rf -- "$fresh"' EXIT
+  cd -- "$fresh" || return 1
+  say 'fetching Prometheus (once)'
+  timeout 300 apt-get -qq download prometheus >/dev/null 2>&1 ||
+    { ((EUID == 0)) && timeout 300 apt-get -qq update >/dev/null && timeout 300 apt-get -qq download prometheus >&2; } ||
+    return 1
+  dpkg-deb -x prometheus_*.deb unpacked && mkdir -p -- "$1" && cp -rT -- unpacked "$1"
+)
+
 build_venv() ( # build_venv INTERPRETER LOCK VENV; a subshell, so the lock ends with it
   umask 022
   [[ -d ${3%/*} ]] || mkdir -p -- "${3%/*}"

@@ -32,7 +32,7 @@ def _glance() -> Panels:
         number(
             "Wrong tokens", "Within an hour. Many: somebody guesses, or a client has an old token.",
             "none", Limit(50, 500),
-            Ask('sum(increase(certosa_audit_records_total{kind="login_failed"}[1h]))', "failed"),
+            Ask("sum(increase(certosa_logins_failed_total[1h]))", "failed"),
         ),
         number(
             "Credentials refused", "Within an hour: agents that wanted one for where it may not go.",

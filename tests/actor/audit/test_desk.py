@@ -13,6 +13,7 @@ from core.audit.lines import Line
 from core.audit.records import AuditUnavailable, Record
 from core.audit.search import Wanted, find
 from core.audit.verify import verify
+from core.metrics import EgressMetrics
 
 KEY = bytes(32)
 NOTE = Record("egress_allowed", "allowed", user="alice", on="example.org")
@@ -99,3 +100,36 @@ def test_a_flood_of_one_user_s_becomes_a_few_lines_and_their_acts_are_refused(tm
     assert sum(line.kind == "egress_allowed" for line in lines) == 6
     assert sum(line.count for line in lines if line.kind == "egress_allowed") == 50
     assert sum(line.kind == "key_rotated" for line in lines) == 10
+
+
+def test_what_the_log_writes_of_itself_is_counted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = EgressMetrics([], [])
+
+    def counted(kind: str) -> float | None:
+        return metrics.registry.get_sample_value("certosa_audit_records_total", {"kind": kind})
+
+    async def run() -> None:
+        # its key is kept and its files are gone: damage, as the log finds when it is opened
+        log = AuditLog(tmp_path / "audit", Chain(KEY), False, 1 << 20, 4, lambda: 1_796_212_800.0)
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        assert (counted("log_damaged"), counted("log_gap")) == (0, 0)
+        desk = AuditDesk(log, 100, lambda: void(loop.call_soon_threadsafe(ended.set)), metrics)
+        assert (counted("log_damaged"), counted("log_gap")) == (1, 0)
+
+        def full(_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as during:
+            during.setattr(log, "append", full)
+            desk.note(NOTE)
+            with pytest.raises(AuditUnavailable, match="disk full"):
+                await desk.act(ACT)
+        await desk.act(ACT)
+        await desk.stop()
+        await asyncio.wait_for(ended.wait(), 10)
+
+    asyncio.run(run())
+    assert (counted("log_damaged"), counted("log_gap")) == (1, 1)
