@@ -41,6 +41,7 @@ from actors.instructions import (
     Used,
 )
 from actors.service import Mode, TurnSink, TurnSpec
+from actors.user_messages import CANCELLED
 from jail.wire.connection import (
     MAX_OPEN,
     STREAM_WINDOW,
@@ -187,9 +188,7 @@ class UserState:
                 self._launch(now_s)
         return self._take()
 
-    def cancel_turn(
-        self, turn_id: str, now_s: float, why: str = "the turn was cancelled"
-    ) -> list[Instruction]:
+    def cancel_turn(self, turn_id: str, now_s: float, why: str = CANCELLED) -> list[Instruction]:
         """End a turn early; silent for one that is over."""
         turn = self._turns.get(turn_id)
         if turn is not None:

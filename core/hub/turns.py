@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -56,11 +57,20 @@ class RunningTurn:
     ``began_at`` is its first event's id in a kept session.
     """
 
-    id: str
-    user: str
+    spec: TurnSpec
     log: TurnLog
     kept: bool
     began_at: int
+
+    @property
+    def id(self) -> str:
+        """The turn's."""
+        return self.spec.turn
+
+    @property
+    def user(self) -> str:
+        """Whose it is."""
+        return self.spec.handle.user
 
 
 class Starter:
@@ -110,15 +120,10 @@ class Starter:
             if window or session_id is None
             else Asked(agent.name, sampling, agent.limits.wall_s, request)
         )
-        begun: list[TurnSpec] = []
-
-        def restart(first_step: int, wall_s: int) -> None:
-            self._restart(begun[0], first_step, wall_s)
-
         try:
             opened = await self._sessions.open_turn(
-                handle, name, session_id, messages, ended,
-                agent=agent.name, window=window, asked=asked, restart=restart if asked else None,
+                handle, name, session_id, messages, ended, agent=agent.name, window=window, asked=asked,
+                restart=partial(self._restart, handle.user, name) if asked else None,
             )  # fmt: skip
         except CoreError as error:
             leave()
@@ -130,10 +135,10 @@ class Starter:
             opened.log.finish(Failure("cancelled", GONE))
             raise invalid_token()
         # nothing waits between that look and this entry, by which cancel_all finds the turn
-        begun.append(TurnSpec(
+        spec = TurnSpec(
             name, handle, agent, opened.log, opened.session, sampling, request, current_traceparent()
-        ))  # fmt: skip
-        return self._run(begun[0], opened, session_id is not None)
+        )
+        return self._run(spec, opened, session_id is not None)
 
     def resume(self, handle: UserHandle, turn: GoesOn, find: Callable[[str, str], Agent]) -> None:
         """Go on with a turn that an earlier process left; ``find`` finds a user's agent by name."""
@@ -149,21 +154,14 @@ class Starter:
             return
         request = turn.asked.request  # of the one that asked for it, long ago
         ended = self._ended(handle.user, turn.turn, time.monotonic(), leave, request, None)
-        begun: list[TurnSpec] = []
-
-        def restart(first_step: int, wall_s: int) -> None:
-            self._restart(begun[0], first_step, wall_s)
-
-        opened = self._sessions.reopen(handle, turn, ended, restart)
+        opened = self._sessions.reopen(handle, turn, ended, partial(self._restart, handle.user, turn.turn))
         spec = TurnSpec(turn.turn, handle, agent, opened.log, opened.session, turn.asked.sampling, request)
-        begun.append(_again(spec, turn.first_step, turn.wall_s))
         _log.info("turn_resumed", user=handle.user, turn=turn.turn)
-        self._run(begun[0], opened, True)
+        self._run(_again(spec, turn.first_step, turn.wall_s), opened, True)
 
     def _run(self, spec: TurnSpec, opened: OpenTurn, kept: bool) -> RunningTurn:
-        user = spec.handle.user
-        running = RunningTurn(spec.turn, user, opened.log, kept, opened.began_at)
-        self._running[user, spec.turn] = running
+        running = RunningTurn(spec, opened.log, kept, opened.began_at)
+        self._running[running.user, running.id] = running
         self._metrics.turn_started()
         self._start(spec)
         return running
@@ -175,11 +173,11 @@ class Starter:
             _log.exception("turn_start_failed", user=spec.handle.user, turn=spec.turn)
             spec.sink.finish(Failure("internal", "the turn could not be started; it was logged"))
 
-    def _restart(self, spec: TurnSpec, first_step: int, wall_s: int) -> None:
-        """Start a turn anew that lost its jail; any thread."""
-        self._start(_again(spec, first_step, wall_s))
-        if (why := self._cancelled.get((spec.handle.user, spec.turn))) is not None:
-            self._turns.cancel(spec.handle.user, spec.turn, why)
+    def _restart(self, user: str, turn: str, first_step: int, wall_s: int) -> None:
+        """Start a turn anew that lost its jail, and runs on; any thread."""
+        self._start(_again(self._running[user, turn].spec, first_step, wall_s))
+        if (why := self._cancelled.get((user, turn))) is not None:
+            self._turns.cancel(user, turn, why)
 
     def _ended(
         self,

@@ -20,7 +20,7 @@ from core.sessions.feed import Feeds
 from core.sessions.openturns import GoesOn, OpenTurns
 from core.sessions.recovery import Asked, Close
 from core.sessions.storage import Storage
-from core.sessions.store import Outcome, TurnState, UserStore
+from core.sessions.store import UserStore
 from core.sessions.turns import message_bytes
 from core.vault.handle import UserHandle
 from jail.wire.schema import Failure, Message, TurnEnd
@@ -104,11 +104,7 @@ class Journal:
         """
 
         def work(store: UserStore) -> GoesOn | Close:
-            now_s = time.time()
-            fate = OpenTurns(store).judge(place.turn, place.session, why, now_s, again)
-            if isinstance(fate, Close) and fate.said:
-                store.append_messages(place.session, [Message("assistant", fate.said)], int(now_s))
-            return fate
+            return OpenTurns(store).judge(place.turn, place.session, why, time.time(), again)
 
         self._storage.submit(place.handle, work, done, failed)
 
@@ -119,7 +115,7 @@ class Journal:
 
         def work(store: UserStore) -> list[SessionEvent]:
             now_s = time.time()
-            if not store.end_turn(place.turn, _state(outcome), _record(outcome), int(now_s)):
+            if not store.end_turn(place.turn, outcome, int(now_s)):
                 return []
             return EventLog(store).add(place.session, place.turn, items, int(now_s * 1_000), last_id)
 
@@ -144,13 +140,3 @@ class Journal:
             )
 
         self._storage.submit(place.handle, work, done, failed)
-
-
-def _state(outcome: TurnEnd | Failure) -> TurnState:
-    if isinstance(outcome, TurnEnd):
-        return "ended"
-    return "cancelled" if outcome.code == "cancelled" else "failed"
-
-
-def _record(outcome: TurnEnd | Failure) -> Outcome:
-    return Outcome(failure=outcome) if isinstance(outcome, Failure) else Outcome(end=outcome)

@@ -11,7 +11,7 @@ from core.sessions.approvals import ApprovalRecords
 from core.sessions.eventlog import EventLog
 from core.sessions.events import Accepted, LogItem, Resumed, decode_event, ending
 from core.sessions.recovery import Asked, Close, LeftOpen, judge
-from core.sessions.store import Outcome, TurnState, UserStore
+from core.sessions.store import UserStore
 from jail.wire.schema import Failure, Message, ToolEnded, ToolStarted
 
 INTERRUPTED = Failure("internal", "interrupted: the server stopped while it ran")
@@ -65,13 +65,15 @@ class OpenTurns:
                 said = self._log.interrupted(session, turn, items, int(now_s * 1_000))
                 going.append(fate._replace(said_at=said))
             else:
-                items = (*questions.get(turn, ()), *self.close(turn, session, fate, now_s))
+                self._store.end_turn(turn, fate.outcome, int(now_s))
+                items = (*questions.get(turn, ()), *ending(fate.outcome))
                 self._log.interrupted(session, turn, items, int(now_s * 1_000))
                 closed += 1
         return going, closed
 
     def judge(self, turn: str, session: str, why: Failure, now_s: float, again: bool) -> GoesOn | Close:
-        """What becomes of a turn; one that goes on is counted."""
+        """What becomes of a turn. One that goes on is counted; of another the session has what is to be
+        said, and its end is the caller's to write."""
         sealed, started_s, resumes = self._execute(
             "SELECT asked, started_s, resumes FROM turns WHERE turn = ?", (turn,)
         ).fetchone()
@@ -80,24 +82,14 @@ class OpenTurns:
         left = LeftOpen(asked, steps, self._tail(session), resumes, now_s - started_s)
         fate = judge(left, why, again)
         if isinstance(fate, Close):
+            if fate.said:
+                self._store.append_messages(session, [Message("assistant", fate.said)], int(now_s))
             return fate
         self._execute("UPDATE turns SET resumes = resumes + 1 WHERE turn = ?", (turn,))
         kept = max((step.step for step in steps if step.kept), default=0)
         after, last = self._shown(session, turn, kept)
         first = max(last, steps[-1].step if steps else 0) + 1
         return GoesOn(turn, session, fate.asked, fate.wall_s, first, after, 0)
-
-    def close(self, turn: str, session: str, fate: Close, now_s: float) -> tuple[LogItem, ...]:
-        """End a turn as judged; its last events are for the caller to add."""
-        if fate.said:
-            self._store.append_messages(session, [Message("assistant", fate.said)], int(now_s))
-        failed = isinstance(fate.outcome, Failure)
-        outcome = (
-            Outcome(failure=fate.outcome) if isinstance(fate.outcome, Failure) else Outcome(fate.outcome)
-        )
-        state: TurnState = "failed" if failed else "ended"
-        self._store.end_turn(turn, state, outcome, int(now_s))
-        return ending(fate.outcome)
 
     def _tail(self, session: str) -> list[Message]:
         """The session's last messages, from the last that no tool said."""

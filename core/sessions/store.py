@@ -193,9 +193,13 @@ class UserStore:
             (turn, session, now_s),
         )
 
-    def end_turn(self, turn: str, state: TurnState, outcome: Outcome, now_s: int) -> bool:
+    def end_turn(self, turn: str, outcome: TurnEnd | Failure, now_s: int) -> bool:
         """Write down how a started turn ended; False for one that has ended, which stays as it is."""
-        sealed = self.handle.seal(f"turns/{turn}/outcome", _encode(outcome))
+        state: TurnState = "ended"
+        kept = Outcome(end=outcome) if isinstance(outcome, TurnEnd) else Outcome(failure=outcome)
+        if kept.failure is not None:
+            state = "cancelled" if kept.failure.code == "cancelled" else "failed"
+        sealed = self.handle.seal(f"turns/{turn}/outcome", _encode(kept))
         changed = self._execute(
             "UPDATE turns SET state = ?, ended_s = ?, sealed = ? WHERE turn = ? AND state = 'started'",
             (state, now_s, sealed, turn),

@@ -10,7 +10,7 @@ from core.sessions.eventlog import EventLog
 from core.sessions.events import Failed, LogItem, Resumed, beginning
 from core.sessions.openturns import INTERRUPTED, GoesOn, OpenTurns
 from core.sessions.recovery import READS, Asked, Close, StepCall, StepRow, report
-from core.sessions.store import Outcome, UserStore
+from core.sessions.store import UserStore
 from jail.peer.tools import BUILT_IN
 from jail.wire.schema import (
     Delta,
@@ -132,7 +132,7 @@ def test_the_model_is_told_what_the_session_has_no_result_of(journal: Journal) -
     journal.step(2, "run_command", ended=False)
     fate = journal.judge()
     assert isinstance(fate, Close)
-    journal.turns.close(TURN, "s", fate, 1_100)
+    journal.store.end_turn(TURN, fate.outcome, 1_100)
     said = journal.texts()[-1]
     assert 'step 1 write_file {"path": "a"}: completed' in said
     assert 'step 2 run_command {"path": "a"}: may have been done in part' in said
@@ -144,7 +144,7 @@ def test_a_turn_past_its_time_or_started_for_a_client_that_left_is_closed(store:
     assert closed(journal.judge(1_901)).message == "your jail ended"
     goes_on(journal.judge(1_899))
     assert closed(journal.judge(again=False))
-    store.end_turn(TURN, "failed", Outcome(failure=WHY), 1)
+    store.end_turn(TURN, WHY, 1)
     other = "turn_00000000000000bb"
     store.begin_turn(other, "s", 1_000)
     assert isinstance(journal.turns.judge(other, "s", WHY, 1_001, True), Close)

@@ -12,7 +12,7 @@ from core.sessions.database import MIGRATIONS, Database
 from core.sessions.errors import SessionNameError, SessionsError, StorageError
 from core.sessions.eventlog import EventLog
 from core.sessions.recovery import StepCall
-from core.sessions.store import Outcome, check_session_id
+from core.sessions.store import check_session_id
 from jail.wire.schema import Delta, Failure, Message, ToolCall
 from tests.fakes.token_book import handle_of
 
@@ -36,7 +36,7 @@ def fill(database: Database) -> None:
     store.begin_turn("turn_1", "diary", 11)
     store.begin_step("turn_1", 1, StepCall("write_file", SECRET), 12)
     EventLog(store).add("diary", "turn_1", [Delta(SECRET)], 12_000)
-    store.end_turn("turn_1", "failed", Outcome(failure=Failure("worker", SECRET)), 13)
+    store.end_turn("turn_1", Failure("worker", SECRET), 13)
 
 
 def test_messages_come_back_as_they_were_in_order(database: Database) -> None:
