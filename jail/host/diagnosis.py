@@ -17,10 +17,15 @@ _COMMAND: Final = ("/usr/bin/true",)
 
 
 class Diagnosis:
-    """One such run; the caller's loop polls ``jail`` until it has ended, then asks for ``text``."""
+    """One such run; the caller's loop polls ``jail`` until it has ended, then asks for ``text``.
 
-    def __init__(self, starter: ExecStarter, spec: JailSpec) -> None:
+    Args:
+        why: what is known already, to be told where this run finds nothing wrong.
+    """
+
+    def __init__(self, starter: ExecStarter, spec: JailSpec, why: str = "") -> None:
         """Begin. Raises HostError when not even bwrap can be started."""
+        self._why = why
         # never fills: whatever is written past the pipe's capacity blocks a jail that is killed
         self._said, end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -42,5 +47,6 @@ class Diagnosis:
             os.close(self._said)
             self.jail.close()
         if self.jail.phase is Phase.ENDED and self.jail.how == "exit 0":
-            return "the jail ended while it was being built, though another could be; try again"
+            why = f" ({self._why})" if self._why else ""
+            return f"the jail ended while it was being built{why}, though another could be; try again"
         return explain(said)

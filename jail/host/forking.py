@@ -249,6 +249,7 @@ class ForkedJail:
                 self.why = str(error)
             listener.close()
         else:
+            self.why = self.why or ("" if self._init or self._doomed else "its builder ended without a word")
             self._drop_conn()
 
     def _drop_conn(self) -> None:

@@ -327,7 +327,7 @@ class Jails:
                 if entry.jail.why:
                     failed = {"life": life, "message": entry.jail.why}
                     self._observe("jail_build_failed", failed | _asked_by(entry.request))
-                self._diagnose(entry.request)
+                self._diagnose(entry.request, entry.jail.why or entry.jail.how)
         self._start_waiting()
         if not self._entries:
             self._idle()
@@ -345,9 +345,10 @@ class Jails:
         values: dict[str, object] = {"life": life, "how": how}
         self._observe("jail_exited", values | ({"limit": met, "limit_bytes": limit_bytes} if met else {}))
 
-    def _diagnose(self, request: StartJail) -> None:
+    def _diagnose(self, request: StartJail, why: str) -> None:
         try:
-            diagnosis = Diagnosis(self._starter.plain, self._plan.spec(request.user, request.host_uid))
+            spec = self._plan.spec(request.user, request.host_uid)
+            diagnosis = Diagnosis(self._starter.plain, spec, why)
         except HostError as error:
             self._fail(request, str(error))
             return

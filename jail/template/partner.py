@@ -52,7 +52,15 @@ class Partner:
         self._called = False
 
     def play(self) -> None:
-        """Play until the worker goes. Raises BuildError when it fails at its part."""
+        """Play until the worker goes. Raises OSError and BuildError when it fails at its part."""
+        try:
+            self._go_on()
+        except ConnectionError:
+            if self._lines:
+                raise
+            # it was told to go, and went before it had read what was on its way to it
+
+    def _go_on(self) -> None:
         self._edge.sendall(self._zmtp.outgoing())
         while data := self._edge.recv(_RECEIVE_BYTES):
             messages = self._zmtp.feed(data)

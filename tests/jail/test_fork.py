@@ -279,6 +279,7 @@ def test_a_start_whose_template_dies_twice_fails(starter: ForkStarter, house: Ho
         advance(jail, 10.0)
 
     assert jail.phase is Phase.ENDED
+    assert jail.why == "its builder ended without a word"
     _end(jail)
 
 

@@ -24,7 +24,10 @@ _LIMIT_S = 400.0
 def test_twenty_seconds_of_chaos_lose_no_turn_and_leave_nothing(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     argv = [sys.executable, "-I", "-c", _CODE, str(ROOT), "0.33", "--people", "3", "--out", str(report)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"not over after {_LIMIT_S:g} s:\n{(error.stderr or b'')[-6_000:].decode()}")
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
     found = json.loads(report.read_text())
     assert found["faults"] == []
