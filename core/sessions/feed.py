@@ -57,6 +57,15 @@ class Window:
         seen = after_id + 1 - self._events[0].id
         return tuple(islice(self._events, seen, seen + most))
 
+    def has(self, event: SessionEvent) -> bool:
+        """Whether it is here: the same by its place, its turn and its time."""
+        found = self.past(event.id - 1, 1)
+        return (
+            found is not None
+            and found != ()
+            and (found[0].turn, found[0].time_ms) == (event.turn, event.time_ms)
+        )
+
     def all(self, most: int) -> tuple[SessionEvent, ...]:
         """The first ``most`` of them."""
         return tuple(islice(self._events, most))
@@ -104,6 +113,8 @@ class Feed:
             self._posted = False
             coming, self.deleted = list(self._coming), self._gone
             self._coming.clear()
+        # a turn's end that could not be stored at once was told then
+        coming = [event for event in coming if not self.window.has(event)]
         if coming and coming[0].id <= self.window.last_id:
             self.deleted = True  # the ids begin anew: it is another session of the same name
         else:

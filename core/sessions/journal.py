@@ -112,12 +112,12 @@ class Journal:
         """Write down a turn's end, past the event ``last_id``; nothing where it has ended."""
         items = ending(outcome)
         key = place.handle.user, place.session
+        time_ms = int(time.time() * 1_000)  # however often it is tried: those who watch know it by that
 
         def work(store: UserStore) -> list[SessionEvent]:
-            now_s = time.time()
-            if not store.end_turn(place.turn, outcome, int(now_s)):
+            if not store.end_turn(place.turn, outcome, time_ms // 1_000):
                 return []
-            return EventLog(store).add(place.session, place.turn, items, int(now_s * 1_000), last_id)
+            return EventLog(store).add(place.session, place.turn, items, time_ms, last_id)
 
         def done(events: list[SessionEvent]) -> None:
             self._floors.pop(key, None)
@@ -129,8 +129,8 @@ class Journal:
             if not last_id:
                 return  # it never began
             self._floors[key] = last_id + len(items)
-            time_ms = int(time.time() * 1_000)
-            # those who watch are told all the same; after a restart it is an interrupted turn
+            # those who watch are told all the same; were the server killed before it can be stored after
+            # all, it would be an interrupted turn
             self._feeds.publish(
                 *key,
                 lambda: [
@@ -139,4 +139,4 @@ class Journal:
                 ],
             )
 
-        self._storage.submit(place.handle, work, done, failed)
+        self._storage.submit(place.handle, work, done, failed, insists=True)

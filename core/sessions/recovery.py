@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from jail.wire.schema import Failure, Message, Sampling, TurnEnd
+from jail.wire.schema import Failure, Message, Sampling, TurnEnd, is_cut_short
 
 READS = frozenset({"list_files", "read_file", "search_files"})
 """Tools that change nothing: a call of theirs may be made again."""
@@ -78,9 +78,11 @@ class Close(NamedTuple):
 
 def judge(left: LeftOpen, why: Failure, again: bool) -> Resume | Close:
     """What becomes of it. ``why`` is what happened; without ``again`` it does not go on."""
-    if left.tail and left.tail[-1].role == "assistant" and not left.tail[-1].tool_calls:
-        return Close(TurnEnd("stop"), "")  # the answer was complete, and only the end is missing
     open_steps = [step for step in left.steps if not step.kept]
+    if left.tail and left.tail[-1].role == "assistant" and not left.tail[-1].tool_calls:
+        if is_cut_short(left.tail[-1].text):  # it had failed, and nothing more is to be said
+            return Close(report(left.steps, why), _told(open_steps, why))
+        return Close(TurnEnd("stop"), "")  # the answer was complete, and only the end is missing
     rest_s = left.asked.wall_s - max(0, int(left.age_s)) if left.asked is not None else 0
     safe = _is_whole(left.tail) and all(step.call.tool in READS for step in open_steps)
     if again and safe and left.asked is not None and rest_s > 0 and left.resumes < _MOST_RESUMES:

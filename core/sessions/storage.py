@@ -17,7 +17,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +46,9 @@ _COST_BYTES = 16 << 10
 _MAX_USER_JOBS = 512
 _MAX_USER_BYTES = 32 << 20
 """What may wait for one user; more is refused as overloaded."""
+_MAX_OWED = 256
+_OWED_AGAIN_S = 1.0
+"""How many failed jobs a thread tries again, and how often, where nothing else is asked for their user."""
 _MAX_OPEN = 32
 """Databases a thread keeps open, three descriptors each."""
 _STOP_TIMEOUT_S = 10.0
@@ -61,6 +64,7 @@ class _Job:
     failed: Callable[[CoreError], None]
     size_bytes: int
     lazy: bool
+    insists: bool
     request: str
 
 
@@ -135,6 +139,7 @@ class Storage:
         *,
         size_bytes: int = 0,
         lazy: bool = False,
+        insists: bool = False,
     ) -> None:
         """Have ``work`` done in a transaction; never blocks.
 
@@ -142,8 +147,10 @@ class Storage:
         SealError or what of CoreError the work raised, in which case nothing of it was kept.
         When too much waits for this user, ``failed`` is called at once, on this thread.
         ``size_bytes`` is about what the job holds in memory; ``lazy``: see the module.
+        Work that ``insists`` is never too much, and what the disk refuses of it is tried again, ahead of
+        whatever else is asked for its user; ``done`` may then follow upon ``failed``.
         """
-        job = _Job(handle, work, done, failed, size_bytes, lazy, current_request())
+        job = _Job(handle, work, done, failed, size_bytes, lazy, insists, current_request())
         self._thread_of(handle.user).put(handle.user, job)
 
     def remove(self, user: str, done: Callable[[None], None], failed: Callable[[CoreError], None]) -> None:
@@ -178,6 +185,8 @@ class _StorageThread(threading.Thread):
         self._finishing = False
         self._open: OrderedDict[str, Database] = OrderedDict()
         self._recovered: set[str] = set()
+        self._owed: dict[str, list[_Job]] = {}
+        self._owed_at_s = 0.0
         self.resumer: Resumer | None = None
 
     # -- any thread -------------------------------------------------------------------------------
@@ -197,7 +206,7 @@ class _StorageThread(threading.Thread):
     def _refusal(self, user: str, job: _Job | _Removal) -> StorageError | None:
         if self._finishing:
             return StorageError("unavailable", "the server is stopping")
-        waiting = self._waiting.get(user)
+        waiting = None if isinstance(job, _Job) and job.insists else self._waiting.get(user)
         if waiting is not None and (
             len(waiting.jobs) >= _MAX_USER_JOBS or waiting.size_bytes + job.size_bytes > _MAX_USER_BYTES
         ):
@@ -217,22 +226,28 @@ class _StorageThread(threading.Thread):
             if isinstance(jobs, _Removal):
                 self._remove(user, jobs)
             elif jobs:
-                self._carry_out(user, jobs)
+                self._carry_out(user, [*self._owed.pop(user, ()), *jobs])
+            elif self._owed and self._due_in_s(self._owed_at_s) <= 0:
+                self._pay()
             if (due := self._retention.next_user()) is not None:
                 self._expire(due)
+        self._pay()
         while self._open:
             self._close(next(iter(self._open)))
 
     def _take(self) -> tuple[str, list[_Job] | _Removal] | None:
         """The next user's group in turn; waits for one, None when there will be no more.
 
-        An empty group says that it is time for what the rule of retention wants.
+        An empty group says that it is time for what is owed, or for what the rule of retention wants.
         """
         with self._woken:
             while (turn := self._shares.next()) is None:
                 if self._finishing:
                     return None
                 wait_s = self._retention.due_in_s()
+                if self._owed:
+                    owed_s = self._due_in_s(self._owed_at_s)
+                    wait_s = owed_s if wait_s is None else min(wait_s, owed_s)
                 if wait_s is not None and wait_s <= 0:
                     return "", []
                 self._woken.wait(wait_s)
@@ -281,9 +296,30 @@ class _StorageThread(threading.Thread):
                 self._stores.failed("sessions")
             if not isinstance(error, CoreError):
                 _log.error("storage_failed", user=user, error=str(error), jobs=len(jobs))
-            answers = [_bind(job.failed, reason) for job in jobs]
+            answers = [self._failed(job, reason) for job in jobs]
         for answer in answers:
             _call(answer)
+
+    def _pay(self) -> None:
+        """Try again what failed."""
+        owed, self._owed = self._owed, {}
+        for user, jobs in owed.items():
+            self._carry_out(user, jobs)
+
+    def _failed(self, job: _Job, reason: CoreError) -> Callable[[], None]:
+        """What to tell; work that insists is owed from now on, where the disk is what failed it."""
+        if job.insists and isinstance(reason, StorageError):
+            if sum(map(len, self._owed.values())) < _MAX_OWED:
+                # it is told once that it failed
+                self._owed.setdefault(job.handle.user, []).append(replace(job, failed=_say_nothing))
+                self._owed_at_s = time.monotonic() + _OWED_AGAIN_S
+            else:
+                _log.error("storage_gave_up", user=job.handle.user, request_id=job.request)
+        return _bind(job.failed, reason)
+
+    @staticmethod
+    def _due_in_s(at_s: float) -> float:
+        return at_s - time.monotonic()
 
     def _one(self, database: Database, job: _Job) -> Callable[[], None]:
         """Do one job inside the group's transaction; a failing one is undone alone."""
@@ -306,7 +342,7 @@ class _StorageThread(threading.Thread):
             reason = StorageError("unavailable", "storing failed by a bug of ours; it was logged")
         execute("ROLLBACK TO job")
         execute("RELEASE job")
-        return _bind(job.failed, reason)
+        return self._failed(job, reason)
 
     def _database(self, user: str) -> Database:
         database = self._open.get(user)
@@ -353,6 +389,7 @@ class _StorageThread(threading.Thread):
     def _remove(self, user: str, removal: _Removal) -> None:
         self._close(user)
         self._recovered.discard(user)
+        self._owed.pop(user, None)
         try:
             forget_copies(self._directory / f"{user}.db")
             for suffix in ("-wal", "-shm", ""):
@@ -363,6 +400,10 @@ class _StorageThread(threading.Thread):
             _call(_bind(removal.failed, reason))
             return
         _call(_bind(removal.done, None))
+
+
+def _say_nothing(_reason: CoreError) -> None:
+    """It has been said."""
 
 
 def _bind(function: Callable[[Any], None], value: Any) -> Callable[[], None]:

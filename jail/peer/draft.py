@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from jail.peer.context import cost_bytes
 from jail.peer.texts import size
-from jail.wire.schema import Message, ToolCall
+from jail.wire.schema import Message, ToolCall, cut_short
 
 MAX_MESSAGE_BYTES = 400_000
 """One message of a model; it has to fit a frame beside its tools' results."""
@@ -71,7 +71,7 @@ class Draft:
         """
         if not self.begun:
             text = self.text
-            return [Message("assistant", f"{text}\n\n[cut short: {why}]")] if text else []
+            return [Message("assistant", cut_short(text, why))] if text else []
         fill = [
             Message("tool", f"[{_fate(n < self.begun)}: {why}]", tool_call_id=call.id)
             for n, call in enumerate(self.calls)

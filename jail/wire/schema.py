@@ -80,6 +80,19 @@ def attached(path: str) -> str:
     return f"[attached: {path}]"
 
 
+_CUT = "[cut short: "
+
+
+def cut_short(text: str, why: str) -> str:
+    """An answer that its model did not come to the end of, marked as that."""
+    return f"{text}\n\n{_CUT}{why}]"
+
+
+def is_cut_short(text: str) -> bool:
+    """Whether an answer is marked so."""
+    return text.rpartition("\n\n")[2].startswith(_CUT)
+
+
 class ToolSpec(Body, frozen=True):
     """A tool offered to a model; ``parameters`` is its JSON Schema as text."""
 

@@ -93,7 +93,11 @@ async def _account(place: World, person: Person) -> list[str]:
     """Whatever is wrong with what a person asked for."""
     faults = []
     ran = remains.marks(place, person.name)
-    lossy = {line["turn"] for line in place.server.logged("events_not_stored")}
+    lossy = {
+        line["turn"]
+        for event in ("events_not_stored", "turn_end_not_stored")
+        for line in place.server.logged(event)
+    }
     for turn in person.turns:
         if not turn.id:
             faults += [f"{turn.key}: refused, and ran all the same"] if ran[turn.key] else []

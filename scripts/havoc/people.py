@@ -13,6 +13,8 @@ from tests.fakes.browser import Browser, CutError, RefusedError
 
 PATIENCE_S = 120.0
 """How long a person tries; a turn that is not over then is lost."""
+_KEPT_S = 30.0
+"""How long it may take to read what is over."""
 _AGAIN_S = 0.2
 _NOT_NOW = frozenset((429, 503, 507))
 _GONE = (OSError, EOFError, CutError, TimeoutError)
@@ -93,8 +95,11 @@ class Person:
 
 
 async def everything(person: Person, turn: Turn) -> tuple[list[Json], list[Json]]:
-    """A turn's events as they are kept, and its session's messages. Raises AssertionError, RefusedError."""
-    async with person.browser.stream(turn.session, "?after=0&until=idle") as stream:
+    """A turn's events as they are kept, and its session's messages.
+
+    Raises AssertionError, RefusedError, CutError, OSError, and TimeoutError where the session is never idle.
+    """
+    async with asyncio.timeout(_KEPT_S), person.browser.stream(turn.session, "?after=0&until=idle") as stream:
         events = await stream.rest()
     status, found = await person.browser.call("GET", f"/v1/sessions/{turn.session}")
     assert status == 200, f"{turn.session} cannot be read: {status}"

@@ -2,8 +2,9 @@
 
 import asyncio
 import queue
+import sqlite3
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from core.sessions import (
 )
 from core.sessions.eventlog import EventLog, LogPage
 from core.sessions.store import Outcome, UserStore
+from core.sessions.watching import Lost, Watch
 from core.vault.handle import UserHandle
 from jail.wire.connection import STREAM_WINDOW
 from jail.wire.frames import Kind, encode_frame
@@ -347,6 +349,80 @@ def test_events_that_cannot_be_stored_do_not_hold_up_the_turn(rig: Rig) -> None:
     for _ in range(3):
         assert accepted.acquire(timeout=WAIT_S)
     opened.log.finish(END)
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Leave no room for a turn's end, so often."""
+    plain, left = UserStore.end_turn, iter(range(times))
+
+    def end_turn(store: UserStore, turn: str, outcome: TurnEnd | Failure, now_s: int) -> bool:
+        if next(left, None) is not None:
+            raise sqlite3.OperationalError("database or disk is full")
+        return plain(store, turn, outcome, now_s)
+
+    monkeypatch.setattr(UserStore, "end_turn", end_turn)
+
+
+def ids(events: Iterable[SessionEvent]) -> list[int]:
+    return [event.id for event in events]
+
+
+async def rest_of(watch: Watch | Lost) -> list[SessionEvent]:
+    """What it gives until no turn runs."""
+    assert isinstance(watch, Watch)
+    found: list[SessionEvent] = []
+    while (events := await watch.next(WAIT_S, until_end=True)) is not None:
+        assert isinstance(events, tuple)
+        assert events, "it never ended"
+        found += events
+    return found
+
+
+def test_an_end_that_the_disk_has_no_room_for_is_told_once_and_kept_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(monkeypatch, 2)
+
+    async def seen() -> list[SessionEvent]:
+        opened = await rig.service.open_turn(
+            ALICE, TURN, "s", [Message("user", "x")], rig.ends.append, window=False
+        )
+        early = await rig.service.watch(ALICE, "s", 0)
+        opened.log.finish(END)
+        late = await rig.service.watch(ALICE, "s", 0)  # tried again before it reads, in vain
+        told = await rest_of(early)
+        assert ids(await rest_of(late)) == ids(told)
+        last = await rig.service.watch(ALICE, "s", 0)  # and once more
+        assert ids(await rest_of(last)) == ids(told)
+        assert isinstance(early, Watch)
+        assert await early.next(0.1) == ()
+        for watch in (early, late, last):
+            assert isinstance(watch, Watch)
+            watch.close()
+        return told
+
+    told = rig.run(seen())
+    assert ids(told) == [1, 2, 3]
+    kept = rig.log(ALICE, "s")
+    assert [(e.id, e.time_ms, e.item) for e in kept] == [(e.id, e.time_ms, e.item) for e in told]
+    assert rig.stored(ALICE, lambda s: s.turn_state(TURN))[0] == "ended"
+
+
+def test_a_session_whose_end_was_not_kept_at_once_is_idle_for_who_comes_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, _ = rig.open(ALICE, TURN, "s", "x")
+    fill_disk(monkeypatch, 1)
+    opened.log.finish(END)  # nobody watches
+
+    async def seen() -> list[SessionEvent]:
+        watch = await rig.service.watch(ALICE, "s", 0)
+        found = await rest_of(watch)
+        assert isinstance(watch, Watch)
+        watch.close()
+        return found
+
+    assert [type(event.item).__name__ for event in rig.run(seen())] == ["Accepted", "Used", "Ended"]
 
 
 def test_an_ephemeral_turn_leaves_nothing_on_disk(rig: Rig, tmp_path: Path) -> None:

@@ -163,6 +163,57 @@ def test_a_full_disk_is_a_clear_failure_and_the_thread_and_the_file_live_on(
     assert check == [("ok",)]
 
 
+def failing(times: int) -> Callable[[UserStore], int]:
+    """Work that the disk refuses so often."""
+    left = iter(range(times))
+
+    def work(store: UserStore) -> int:
+        if next(left, None) is not None:
+            raise sqlite3.OperationalError("database or disk is full")
+        return add("owed")(store)
+
+    return work
+
+
+@pytest.mark.parametrize("insists", [False, True])
+def test_work_that_insists_is_done_before_what_is_asked_for_next(storage: Storage, insists: bool) -> None:
+    answers = Answers()
+    storage.submit(ALICE, failing(1), answers, answers, insists=insists)
+    assert isinstance(answers.take(), StorageError)
+    assert do(storage, ALICE, add("next")) == (2 if insists else 1)
+    assert do(storage, ALICE, texts) == (["owed", "next"] if insists else ["next"])
+    if insists:
+        assert answers.take() == 1
+    assert answers.queue.empty()
+
+
+def test_work_that_insists_is_tried_again_by_itself_and_told_once_that_it_failed(storage: Storage) -> None:
+    answers = Answers()
+    storage.submit(ALICE, failing(2), answers, answers, insists=True)
+    assert isinstance(answers.take(), StorageError)
+    assert answers.take() == 1
+    assert answers.queue.empty()
+    assert do(storage, ALICE, texts) == ["owed"]
+
+
+def test_work_that_insists_has_a_last_try_at_the_end(tmp_path: Path) -> None:
+    storage, answers = Storage(tmp_path / "sealed", 1), Answers()
+    storage.submit(ALICE, failing(1), answers, answers, insists=True)
+    assert isinstance(answers.take(), StorageError)
+    storage.stop()
+    assert answers.take() == 1
+
+
+def test_what_is_owed_to_a_user_who_was_deleted_is_forgotten(storage: Storage, tmp_path: Path) -> None:
+    answers = Answers()
+    storage.submit(ALICE, failing(1), answers, answers, insists=True)
+    assert isinstance(answers.take(), StorageError)
+    storage.remove("alice", answers, answers)
+    assert answers.take() is None
+    assert do(storage, ALICE, lambda store: store.list_sessions()) == []
+    assert answers.queue.empty()
+
+
 def test_a_file_that_is_no_database_fails_its_user_and_nobody_else(storage: Storage, tmp_path: Path) -> None:
     path = tmp_path / "sealed" / "alice.db"
     path.write_bytes(b"not a database at all, but long enough to be looked at" * 100)

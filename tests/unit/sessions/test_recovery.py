@@ -21,6 +21,7 @@ from jail.wire.schema import (
     ToolEnded,
     ToolStarted,
     TurnEnd,
+    cut_short,
 )
 from tests.fakes.token_book import handle_of
 
@@ -173,6 +174,13 @@ def test_an_answer_that_was_complete_ends_its_turn_well(journal: Journal) -> Non
     journal.store.append_messages("s", [Message("assistant", "all of it")], 1_003)
     fate = journal.judge()
     assert fate == Close(TurnEnd("stop"), "")
+
+
+def test_an_answer_that_was_cut_short_is_no_end_and_nothing_to_go_on_from(journal: Journal) -> None:
+    text = cut_short("half of", "the turn failed (unavailable)")
+    journal.store.append_messages("s", [Message("assistant", text)], 1_003)
+    assert closed(journal.judge()) == WHY
+    assert journal.texts()[-1] == text
 
 
 def test_at_the_next_opening_each_turn_goes_on_or_is_closed_once(journal: Journal) -> None:
