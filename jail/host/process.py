@@ -101,12 +101,16 @@ def forbid_new_privileges() -> None:
 
 
 def fork_quietly() -> int:
-    """fork(2) with every signal blocked across it; the child has default dispositions.
+    """fork(2) with every signal blocked across it; the child has default dispositions. Raises OSError.
 
     A Python handler that ran in the child would write into the wakeup pipe it shares with us.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        raise
     if pid == 0:
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:

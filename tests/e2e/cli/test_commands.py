@@ -166,9 +166,10 @@ class _Typed:
 
     def __init__(self, server: DemoServer, token: str) -> None:
         self._near, far = pty.openpty()
-        # setsid makes the terminal the conversation's own, so that Ctrl-C typed there is SIGINT.
+        # setsid makes the terminal the conversation's own, so that Ctrl-C typed there is SIGINT; env, that it
+        # is not ignored, as it is where the tests were started in the background
         self.process = subprocess.Popen(
-            ["setsid", "--ctty", *command("chat", "--url", url(server))],
+            ["setsid", "--ctty", "env", "--default-signal=INT", *command("chat", "--url", url(server))],
             env=environment(token), stdin=far, stdout=far, stderr=far,
         )  # fmt: skip
         os.close(far)
