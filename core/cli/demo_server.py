@@ -113,7 +113,7 @@ class DemoServer:
 def demo_server(more_config: str = "", start: str = "fork") -> Iterator[DemoServer]:
     """Start a server in a temporary directory; end it and remove the directory at the end.
 
-    ``more_config`` is further sections of its configuration, in TOML; ``start`` its ``jail.start``.
+    ``more_config`` is more of its configuration, in TOML; ``start`` its ``jail.start``.
     """
     directory = _make_directory()
     try:
@@ -121,7 +121,7 @@ def demo_server(more_config: str = "", start: str = "fork") -> Iterator[DemoServ
         config = directory / "certosa.toml"
         data_dir = json.dumps(str(directory / "data"))
         text = _CONFIG.format(data_dir=data_dir, hub=hub, admin=admin, start=start)
-        config.write_text(text + more_config)
+        config.write_text(join_sections(text, more_config))
         server = DemoServer(directory, hub, _start(directory, config))
         try:
             server.wait_ready()
@@ -130,6 +130,22 @@ def demo_server(more_config: str = "", start: str = "fork") -> Iterator[DemoServ
             server.stop()
     finally:
         shutil.rmtree(directory)
+
+
+def join_sections(*texts: str) -> str:
+    """One TOML text of several, which may have sections in common, but no key."""
+    sections: dict[str, list[str]] = {"": []}
+    for number, text in enumerate(texts):
+        header = ""
+        for at, line in enumerate(text.splitlines()):
+            if line.startswith("[["):
+                header = f"{number}.{at}"  # each is another one
+            elif line.startswith("["):
+                header = line.strip()
+                if header in sections:
+                    continue
+            sections.setdefault(header, []).append(line)
+    return "".join(f"{line}\n" for lines in sections.values() for line in lines)
 
 
 def _make_directory() -> Path:
