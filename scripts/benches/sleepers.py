@@ -20,6 +20,7 @@ from core.users import Users
 from core.vault.key_source import KeyFile
 from core.vault.keyring import Keyring
 from core.vault.keys import SALT_BYTES
+from core.vault.register import token_entry
 from core.vault.store import VaultStore
 from core.vault.tokens import TokenBound, make_token
 from jail.host.layout import Layout
@@ -154,14 +155,14 @@ def _add_keys(directory: Path, names: list[str]) -> int:
     store = VaultStore(path)
     try:
         keyring = Keyring(store, source, source.load(True), path, time.time)
-        with keyring.register.change() as state:
+        with keyring.register.change() as change:
             for name in names:
                 salt = os.urandom(SALT_BYTES)
                 store.add_user(name, salt, keyring.new_data_key(name, salt), int(time.time()))
                 fresh = make_token("user")
                 bound = TokenBound("user", fresh.token_id, name, fresh.hash)
                 store.add_token(bound, keyring.register.token_mac(bound), "sleeper", int(time.time()))
-                state.tokens[bound.at] = name
+                change.set(token_entry(bound.at), name)
     finally:
         store.close()
     return len(names)
