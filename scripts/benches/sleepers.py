@@ -52,12 +52,8 @@ def measure() -> Iterator[Result]:
         _start(full, awake)
         varied: dict[str, str | int | float] = {"registered": _SLEEPERS + _FEW, "floor_registered": _FEW}
         servers = (full, small)
-        yield _result(
-            varied,
-            "start",
-            "s",
-            [[_start_s(s, t[0]) for s, t in both] for _ in range(_STARTS)],
-        )
+        both = list(zip(servers, tokens, strict=True))
+        yield _result(varied, "start", "s", [[_start_s(s, t[0]) for s, t in both] for _ in range(_STARTS)])
         for server, theirs in both:
             _turn_ms(server, theirs[0])  # warm from here on
         yield _result(
