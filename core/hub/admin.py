@@ -4,19 +4,22 @@ Who may is decided before (:mod:`core.hub.admin_access`); what carries it out is
 :class:`Administration`.
 """
 
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from core.egress.messages import TokenInfo
 from core.errors import CoreError
+from core.hub.admin_requests import NewToken, NewUser, TrialAsked
 from core.hub.bodies import as_expected, as_json, read_body
 from core.hub.errors import HubError
 from core.hub.insight import Insight
 from core.users import User
 
 _STATUS = {"not_found": 404, "exists": 409, "invalid": 400, "busy": 409, "unavailable": 503}
+
+_RETRY_AFTER_S = 2  # what is being restarted is back by then
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -100,32 +103,6 @@ class Administration(Protocol):
     async def status(self) -> dict[str, Any]:
         """What runs, for people and for monitoring; builtin objects only."""
         ...
-
-
-class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-# what is published is stricter than what is read: core.users says what is wrong with a name
-USER_NAMES = {"pattern": "^[a-z0-9][a-z0-9_-]{0,31}$"}
-
-
-class NewUser(_Body, frozen=True):
-    """Somebody who is not there yet."""
-
-    name: Annotated[str, msgspec.Meta(max_length=300, extra_json_schema=USER_NAMES)]
-
-
-class TrialAsked(_Body, frozen=True):
-    """Which model is to say a few words; empty: the agents' own, else the first there is."""
-
-    model: Annotated[str, msgspec.Meta(max_length=128)] = ""
-
-
-class NewToken(_Body, frozen=True):
-    """What a token is for, in its owner's words."""
-
-    label: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class AdminApi:
@@ -256,7 +233,8 @@ class AdminApi:
 
 def from_administration(error: AdministrationError) -> HubError:
     """An AdministrationError as an answer."""
-    return HubError(_STATUS[error.code], str(error), error.code)
+    wait_s = _RETRY_AFTER_S if error.code == "unavailable" else None
+    return HubError(_STATUS[error.code], str(error), error.code, retry_after_s=wait_s)
 
 
 async def _parse(request: web.Request, kind: type[_T]) -> _T:

@@ -3,7 +3,8 @@
 from core.audit.records import KINDS
 from core.audit.verify import Verdict
 from core.config import Config, EgressRule
-from core.hub.admin import USER_NAMES, MadeToken, NewToken, NewUser, TrialAsked
+from core.hub.admin import MadeToken
+from core.hub.admin_requests import USER_NAMES, NewToken, NewUser, TrialAsked
 from core.hub.openapi import admin_answers, answers
 from core.hub.openapi.route import (
     DAYS,
@@ -34,11 +35,12 @@ _NAME = Parameter(
 _TOKEN = Parameter("path", "token_id", "the token's id, which is no secret", TEXT, required=True)
 _PROVIDER = Parameter("path", "name", "as [providers.NAME]", TEXT, required=True)
 _RULE = Parameter("path", "rule", "the rule's id", TEXT, required=True)
+_TIME = {"anyOf": [{"type": "string", "format": form} for form in ("date", "date-time")]}
 _AUDIT = (
     Parameter("query", "user", "whose affair it was"),
     Parameter("query", "kind", "what happened", one_of(*sorted(KINDS))),
-    Parameter("query", "since", "a day, or a time with its zone (UTC where it has none)"),
-    Parameter("query", "until", "the same"),
+    Parameter("query", "since", "the first day, or a time (of UTC where it has no zone)", _TIME),
+    Parameter("query", "until", "the last, or a time", _TIME),
     limit(MOST_LINES),
 )
 _METRICS: Answer = (("text/plain", TEXT), ("application/openmetrics-text", TEXT))

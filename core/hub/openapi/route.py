@@ -93,7 +93,7 @@ def limit(most: int) -> Parameter:
 
 _DATE = {"type": "string", "format": "date"}
 DAYS = (
-    Parameter("query", "day", "one day alone; today where nothing is said", _DATE),
+    Parameter("query", "day", "one day, in place of both others; today where nothing is said", _DATE),
     Parameter("query", "since", "the first day", _DATE),
     Parameter("query", "until", "the last", _DATE),
 )

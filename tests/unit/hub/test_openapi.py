@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from core.hub.admin import USER_NAMES
+from core.hub.admin_requests import USER_NAMES
 from core.hub.errors import HubError
 from core.hub.openapi import ADMIN, PUBLIC, document, encoded_document
 from core.hub.openapi.route import Api
