@@ -157,7 +157,7 @@ class Spawner:
             config.data_dir, config.system, config.lib, config.etc, config.limits,
             config.max_alive, config.max_starting, config.command, config.start, config.limits_of,
         )  # fmt: skip
-        self._homes = Homes(self._loop, config.data_dir, self._on_home)
+        self._homes = Homes(self._loop, config.data_dir, self._on_home, self._on_home_late)
         self._removals = Removals(self._loop, config.data_dir, layout, self._pair.send)
         self._measuring = Measuring(self._loop, self._pair.send)
         self._jails = self._new_jails()
@@ -292,6 +292,9 @@ class Spawner:
     def _on_home(self, home: HomeMeasured, limits: Limits) -> None:
         self._pair.send(home)
         self._jails.on_home(home, limits)
+
+    def _on_home_late(self, user: str) -> None:
+        self._observe("home_not_counted", {"user": user, "why": "it took too long: its limits do not hold"})
 
     def _new_jails(self) -> Jails:
         return Jails(
