@@ -28,15 +28,17 @@ COMMON = """\
 unexpected-methods = ["TRACE"]
 
 """
-# half of all requests would go to these two, which share what is behind: one has each field right, one wrong
+# half of all requests would go to these two, whose fields are tried in tests of their own: a sample does here
 AS_A_USER = """\
 [[operations]]
 include-path = "/v1/chat/completions"
+generation.max-examples = 20
 phases.coverage.generation.mode = "positive"
 
 [[operations]]
 include-path = "/v1/messages"
-phases.coverage.generation.mode = "negative"
+generation.max-examples = 20
+phases.coverage.enabled = false
 """
 # half of what an administrator asks about is there, and the token that they have is not for them to revoke
 NAMES = [f"ruled-{number}" for number in range(6)]
