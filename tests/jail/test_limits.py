@@ -16,6 +16,7 @@ from typing import IO, Any
 import pytest
 
 from jail.host import cgroups
+from jail.host.cgroup_tree import make_groups
 from jail.host.cgroups import Cgroups, sweep
 from jail.host.messages import HostError
 from jail.host.profile import Limits
@@ -297,7 +298,7 @@ def test_a_record_that_the_disk_has_no_room_for_leaves_the_one_there_was(
 def test_a_tree_without_a_controller_that_works_is_left_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, before = cgroups.make_groups, Path("/proc/self/cgroup").read_text()
+    plain, before = make_groups, Path("/proc/self/cgroup").read_text()
     monkeypatch.setattr(cgroups, "make_groups", lambda *a: replace(plain(*a), controllers=()))
     with closing(Cgroups.begin(tmp_path)) as made:
         assert made.controllers == {}
