@@ -184,10 +184,12 @@ class UserActor(Actor):
         return None
 
     def teardown(self) -> None:
-        """An actor that ends takes its jail along; its turns fail with it."""
-        state = self._state
+        """An actor that ends takes its jail along; its turns fail, those that wait for another too."""
+        state, now_s = self._state, time.monotonic()
         if state.phase not in ("cold", "ending"):
-            self._carry_out(state.jail_closed(state.life, None, time.monotonic()))
+            self._carry_out(state.jail_closed(state.life, None, now_s))
+        if state.phase != "cold":
+            self._carry_out(state.leave(now_s))
         self._close_channel()
 
     def _decide(self, message: Any) -> list[Instruction]:

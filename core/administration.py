@@ -162,6 +162,13 @@ class CoreAdministration:
 
     async def test_provider(self, name: str, model: str) -> dict[str, Any]:
         """What egress found; see core.egress.messages.ProviderTried."""
+        listed = await answered(self._link.ask(vault.ListProviders))
+        if name not in {provider.name for provider in listed.providers}:
+            raise AdministrationError(
+                "not_found",
+                f"the running server has no provider {name[:96]!r} to test: after a change of the"
+                " configuration send the server SIGHUP, or restart it",
+            )
         found = await answered(self._link.ask(lambda i: vault.TryProvider(i, name, model)))
         values: dict[str, Any] = msgspec.to_builtins(found)
         return {key: value for key, value in values.items() if key not in ("type", "id")}

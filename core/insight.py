@@ -20,7 +20,7 @@ from core.errors import LinkError
 from core.hub.admin import AdministrationError
 from core.hub.admission import Admission
 from core.pool.actor import Pool
-from core.refusals import known_user
+from core.refusals import answered, known_user
 from core.users import Users
 
 _SUFFIXES = ("", "-wal", "-shm")
@@ -85,7 +85,7 @@ class CoreInsight:
     async def pool(self) -> dict[str, Any]:
         """See the protocol."""
         config = self._config()
-        found = asdict(await self._pool.describe())
+        found = asdict(await answered(self._pool.describe()))
         served = self._served()
         for jail in found["jails"]:
             read = served.get(jail["user"], Served())

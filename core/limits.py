@@ -73,7 +73,7 @@ class HomeBook:
         if limits.disk_files and home.files > limits.disk_files:
             return f"your home holds {home.files} files, its limit is {limits.disk_files}"
         if not home.whole:
-            return "the directories in your home are nested too deeply"
+            return "your home holds more names than are counted, or directories nested too deeply"
         return ""
 
 

@@ -88,7 +88,10 @@ class Users(Supervisor):
         """What is for a user goes on to that user's actor."""
         match message:
             case RunTurn(spec):
-                self._pass_on(spec.handle.user, StartTurn(spec))
+                if spec.handle.standing.is_good():
+                    self._pass_on(spec.handle.user, StartTurn(spec))
+                else:  # it lost its jail, and was being judged while its user was deleted
+                    spec.sink.finish(_GONE)
                 return None
             case StopTurn(user, turn, why):
                 if (ref := self._find(user)) is not None:

@@ -44,12 +44,24 @@ start_timeout_s = 300
 class DemoServer:
     """A running server: its data directory, the hub's port, and the admin socket's client."""
 
-    def __init__(self, directory: Path, hub_port: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, directory: Path, hub_port: int) -> None:
         self.data_dir = directory / "data"
         self.hub_port = hub_port
         self.admin = AdminClient(self.data_dir, _ADMIN_S)
         self._log = directory / "server.log"
-        self._process = process
+        self.config_path = directory / "certosa.toml"
+        self._process: subprocess.Popen[bytes]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, the first time or after :meth:`stop`; ``wait_ready`` waits for it."""
+        code_root = Path(__file__).resolve().parents[2]
+        command = [sys.executable, "-I", "-c", _START_CODE, str(code_root), "--config", str(self.config_path)]
+        with self._log.open("ab") as log:
+            # A session of its own: Ctrl-C comes to us alone, and we end the server in order.
+            self._process = subprocess.Popen(
+                [*command, "serve"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
 
     @property
     def pid(self) -> int:
@@ -113,16 +125,15 @@ class DemoServer:
 def demo_server(more_config: str = "", start: str = "fork") -> Iterator[DemoServer]:
     """Start a server in a temporary directory; end it and remove the directory at the end.
 
-    ``more_config`` is further sections of its configuration, in TOML; ``start`` its ``jail.start``.
+    ``more_config`` is more of its configuration, in TOML; ``start`` its ``jail.start``.
     """
     directory = _make_directory()
     try:
         hub, admin = _free_ports(2)
-        config = directory / "certosa.toml"
         data_dir = json.dumps(str(directory / "data"))
         text = _CONFIG.format(data_dir=data_dir, hub=hub, admin=admin, start=start)
-        config.write_text(text + more_config)
-        server = DemoServer(directory, hub, _start(directory, config))
+        (directory / "certosa.toml").write_text(join_sections(text, more_config))
+        server = DemoServer(directory, hub)
         try:
             server.wait_ready()
             yield server
@@ -130,6 +141,22 @@ def demo_server(more_config: str = "", start: str = "fork") -> Iterator[DemoServ
             server.stop()
     finally:
         shutil.rmtree(directory)
+
+
+def join_sections(*texts: str) -> str:
+    """One TOML text of several, which may have sections in common, but no key."""
+    sections: dict[str, list[str]] = {"": []}
+    for number, text in enumerate(texts):
+        header = ""
+        for at, line in enumerate(text.splitlines()):
+            if line.startswith("[["):
+                header = f"{number}.{at}"  # each is another one
+            elif line.startswith("["):
+                header = line.strip()
+                if header in sections:
+                    continue
+            sections.setdefault(header, []).append(line)
+    return "".join(f"{line}\n" for lines in sections.values() for line in lines)
 
 
 def _make_directory() -> Path:
@@ -149,13 +176,3 @@ def _free_ports(count: int) -> list[int]:
     for sock in sockets:
         sock.close()
     return ports
-
-
-def _start(directory: Path, config: Path) -> subprocess.Popen[bytes]:
-    code_root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-I", "-c", _START_CODE, str(code_root), "--config", str(config), "serve"]
-    with (directory / "server.log").open("wb") as log:
-        # A session of its own: Ctrl-C comes to us alone, and we end the server in order.
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )

@@ -4,19 +4,22 @@ Who may is decided before (:mod:`core.hub.admin_access`); what carries it out is
 :class:`Administration`.
 """
 
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from core.egress.messages import TokenInfo
 from core.errors import CoreError
+from core.hub.admin_requests import NewToken, NewUser, TrialAsked
 from core.hub.bodies import as_expected, as_json, read_body
 from core.hub.errors import HubError
 from core.hub.insight import Insight
 from core.users import User
 
 _STATUS = {"not_found": 404, "exists": 409, "invalid": 400, "busy": 409, "unavailable": 503}
+
+_RETRY_AFTER_S = 2  # what is being restarted is back by then
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -102,22 +105,6 @@ class Administration(Protocol):
         ...
 
 
-class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-class _NewUser(_Body, frozen=True):
-    name: Annotated[str, msgspec.Meta(max_length=300)]
-
-
-class _Test(_Body, frozen=True):
-    model: Annotated[str, msgspec.Meta(max_length=128)] = ""
-
-
-class _NewToken(_Body, frozen=True):
-    label: Annotated[str, msgspec.Meta(max_length=64)] = ""
-
-
 class AdminApi:
     """The handlers.
 
@@ -135,29 +122,29 @@ class AdminApi:
     def routes(self, prefix: str) -> list[web.RouteDef]:
         """What to add to the application."""
         return [
-            web.get(f"{prefix}/status", self._status),
-            web.get(f"{prefix}/health", self._health),
-            web.get(f"{prefix}/pool", self._pool),
+            web.get(f"{prefix}/status", self._status, allow_head=False),
+            web.get(f"{prefix}/health", self._health, allow_head=False),
+            web.get(f"{prefix}/pool", self._pool, allow_head=False),
             web.post(f"{prefix}/pool/drain", self._drain),
             web.post(f"{prefix}/pool/open", self._open),
             web.post(f"{prefix}/pool/{{name}}/evict", self._evict),
             web.post(f"{prefix}/pool/{{name}}/kill", self._kill),
             web.post(f"{prefix}/pool/{{name}}/release", self._release),
-            web.get(f"{prefix}/config", self._config),
-            web.get(f"{prefix}/users", self._list_users),
+            web.get(f"{prefix}/config", self._config, allow_head=False),
+            web.get(f"{prefix}/users", self._list_users, allow_head=False),
             web.post(f"{prefix}/users", self._add_user),
             web.delete(f"{prefix}/users/{{name}}", self._delete_user),
             web.post(f"{prefix}/users/{{name}}/disable", self._disable),
             web.post(f"{prefix}/users/{{name}}/enable", self._enable),
-            web.get(f"{prefix}/users/{{name}}/tokens", self._list_tokens),
+            web.get(f"{prefix}/users/{{name}}/tokens", self._list_tokens, allow_head=False),
             web.post(f"{prefix}/users/{{name}}/tokens", self._new_token),
-            web.get(f"{prefix}/users/{{name}}/sessions", self._sizes_of),
-            web.get(f"{prefix}/sessions", self._sizes),
-            web.get(f"{prefix}/tokens", self._list_tokens),
+            web.get(f"{prefix}/users/{{name}}/sessions", self._sizes_of, allow_head=False),
+            web.get(f"{prefix}/sessions", self._sizes, allow_head=False),
+            web.get(f"{prefix}/tokens", self._list_tokens, allow_head=False),
             web.delete(f"{prefix}/tokens/{{token_id}}", self._revoke_token),
-            web.get(f"{prefix}/admin-tokens", self._list_admin_tokens),
+            web.get(f"{prefix}/admin-tokens", self._list_admin_tokens, allow_head=False),
             web.post(f"{prefix}/admin-tokens", self._new_admin_token),
-            web.get(f"{prefix}/providers", self._list_providers),
+            web.get(f"{prefix}/providers", self._list_providers, allow_head=False),
             web.post(f"{prefix}/providers/{{name}}/test", self._test_provider),
         ]
 
@@ -203,7 +190,7 @@ class AdminApi:
         return as_json({"tokens": await self._do.list_admin_tokens()})
 
     async def _new_admin_token(self, request: web.Request) -> web.Response:
-        body = await _parse(request, _NewToken)
+        body = await _parse(request, NewToken)
         return as_json(await self._do.new_admin_token(body.label), 201)
 
     async def _status(self, _: web.Request) -> web.Response:
@@ -213,7 +200,7 @@ class AdminApi:
         return as_json({"users": [user._asdict() for user in await self._do.list_users()]})
 
     async def _add_user(self, request: web.Request) -> web.Response:
-        body = await _parse(request, _NewUser)
+        body = await _parse(request, NewUser)
         return as_json((await self._do.add_user(body.name))._asdict(), 201)
 
     async def _delete_user(self, request: web.Request) -> web.Response:
@@ -232,7 +219,7 @@ class AdminApi:
         return as_json({"tokens": await self._do.list_tokens(request.match_info.get("name"))})
 
     async def _new_token(self, request: web.Request) -> web.Response:
-        body = await _parse(request, _NewToken)
+        body = await _parse(request, NewToken)
         return as_json(await self._do.new_token(request.match_info["name"], body.label), 201)
 
     async def _revoke_token(self, request: web.Request) -> web.Response:
@@ -240,13 +227,14 @@ class AdminApi:
         return as_json({"revoked": request.match_info["token_id"]})
 
     async def _test_provider(self, request: web.Request) -> web.Response:
-        body = await _parse(request, _Test)
+        body = await _parse(request, TrialAsked)
         return as_json(await self._do.test_provider(request.match_info["name"], body.model))
 
 
 def from_administration(error: AdministrationError) -> HubError:
     """An AdministrationError as an answer."""
-    return HubError(_STATUS[error.code], str(error), error.code)
+    wait_s = _RETRY_AFTER_S if error.code == "unavailable" else None
+    return HubError(_STATUS[error.code], str(error), error.code, retry_after_s=wait_s)
 
 
 async def _parse(request: web.Request, kind: type[_T]) -> _T:

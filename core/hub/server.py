@@ -38,7 +38,7 @@ from core.hub.live import Live, LiveParts
 from core.hub.messages import Messages
 from core.hub.middleware import PAGES, answering, finish_headers
 from core.hub.models import Models
-from core.hub.openapi import OPENAPI_PATH, serve_openapi
+from core.hub.openapi import ADMIN, PUBLIC, openapi_route
 from core.hub.sessions import Sessions
 from core.hub.tls import Tls
 from core.hub.tokens import Verifier, authenticate
@@ -274,7 +274,7 @@ class HubServer:
         app.add_routes(CredentialApi(parts.credentials, self._user).routes())
         app.add_routes(EgressApi(parts.egress, self._rules_of).routes("/v1"))
         app.add_routes(ConnectApi(parts.connector, self._user).routes())
-        app.router.add_get(OPENAPI_PATH, serve_openapi, allow_head=False)
+        app.add_routes([openapi_route(PUBLIC)])
         app.add_routes(UsageApi(parts.verifier, parts.accounts).routes())
         self._add_health(app)
         return app
@@ -297,6 +297,7 @@ class HubServer:
         app.add_routes(AdminApi(parts.administration, parts.insight).routes("/admin/v1"))
         app.add_routes(AccountsApi(parts.accounts).routes("/admin/v1"))
         app.add_routes(EgressApi(parts.egress, named_user).routes("/admin/v1/users/{name}"))
+        app.add_routes([openapi_route(ADMIN)])  # for administrators alone, as everything there
         self._add_health(app)
         return app
 

@@ -131,6 +131,7 @@ class Starter:
         except BaseException:
             leave()
             raise
+        self._metrics.turn_started()  # from here on it ends by its log
         if not handle.standing.is_good():
             opened.log.finish(Failure("cancelled", GONE))
             raise invalid_token()
@@ -155,6 +156,7 @@ class Starter:
         request = turn.asked.request  # of the one that asked for it, long ago
         ended = self._ended(handle.user, turn.turn, time.monotonic(), leave, request, None)
         opened = self._sessions.reopen(handle, turn, ended, partial(self._restart, handle.user, turn.turn))
+        self._metrics.turn_started()
         spec = TurnSpec(turn.turn, handle, agent, opened.log, opened.session, turn.asked.sampling, request)
         _log.info("turn_resumed", user=handle.user, turn=turn.turn)
         self._run(_again(spec, turn.first_step, turn.wall_s), opened, True)
@@ -162,7 +164,6 @@ class Starter:
     def _run(self, spec: TurnSpec, opened: OpenTurn, kept: bool) -> RunningTurn:
         running = RunningTurn(spec, opened.log, kept, opened.began_at)
         self._running[running.user, running.id] = running
-        self._metrics.turn_started()
         self._start(spec)
         return running
 

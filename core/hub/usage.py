@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from aiohttp import web
@@ -15,9 +15,9 @@ from core.hub.errors import HubError, invalid
 from core.hub.tokens import Verifier, authenticate
 from core.ledger.limits import to_pico
 from core.ledger.metering import Dimension, Level
-from core.ledger.section import MOST, cost_fault
+from core.ledger.section import MAX_COST, MOST, cost_fault
 
-_MOST_LINES = 1_000
+MOST_LINES = 1_000
 _NUMBER = re.compile("[0-9]{1,6}")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _LINES = 100
@@ -80,11 +80,11 @@ class AccountsApi:
     def routes(self, prefix: str) -> list[web.RouteDef]:
         """What to add to the application."""
         return [
-            web.get(f"{prefix}/usage", self._usage),
-            web.get(f"{prefix}/users/{{name}}/usage", self._usage),
-            web.get(f"{prefix}/users/{{name}}/limits", self._limits),
+            web.get(f"{prefix}/usage", self._usage, allow_head=False),
+            web.get(f"{prefix}/users/{{name}}/usage", self._usage, allow_head=False),
+            web.get(f"{prefix}/users/{{name}}/limits", self._limits, allow_head=False),
             web.patch(f"{prefix}/users/{{name}}/limits", self._set_limits),
-            web.get(f"{prefix}/audit", self._audit),
+            web.get(f"{prefix}/audit", self._audit, allow_head=False),
             web.post(f"{prefix}/audit/verify", self._verify),
         ]
 
@@ -106,8 +106,8 @@ class AccountsApi:
         query = request.query
         _known(query, ("user", "kind", "since", "until", "limit"))
         limit = query.get("limit", str(_LINES))
-        if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= _MOST_LINES):
-            raise invalid(f"limit is a number from 1 to {_MOST_LINES}", "invalid_value", "limit")
+        if not (_NUMBER.fullmatch(limit) and 1 <= int(limit) <= MOST_LINES):
+            raise invalid(f"limit is a number from 1 to {MOST_LINES}", "invalid_value", "limit")
         since, until = (_time(query, name) for name in ("since", "until"))
         user, kind = query.get("user", ""), query.get("kind", "")
         return as_json(await self._accounts.audit(user, kind, since, until, int(limit)))
@@ -132,25 +132,41 @@ def days_of(query: Mapping[str, str]) -> tuple[str, str]:
     return since, until
 
 
-class _Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tokens: int | str | msgspec.UnsetType | None = msgspec.UNSET
-    requests: int | str | msgspec.UnsetType | None = msgspec.UNSET
-    bytes: int | str | msgspec.UnsetType | None = msgspec.UNSET
-    cost: int | str | msgspec.UnsetType | None = msgspec.UNSET
+# what is published is stricter than what is read: whatever is wrong with a limit is said by its name
+_Number = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": MOST})]
+_Whole = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": int(MAX_COST)})]
+_Default = Annotated[str, msgspec.Meta(extra_json_schema={"const": "default"})]
+_Money = Annotated[
+    str,
+    msgspec.Meta(
+        extra_json_schema={"pattern": r"^(?:default|100000(?:\.0{1,6})?|[0-9]{1,5}(?:\.[0-9]{1,6})?)$"}
+    ),
+]
 
 
-class _Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    soft: _Limits = _Limits()
-    hard: _Limits = _Limits()
+class OwnLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of one user's own; null is none, ``"default"`` the configuration's, what is left out stays."""
+
+    tokens: _Number | _Default | msgspec.UnsetType | None = msgspec.UNSET
+    requests: _Number | _Default | msgspec.UnsetType | None = msgspec.UNSET
+    bytes: _Number | _Default | msgspec.UnsetType | None = msgspec.UNSET
+    cost: _Whole | _Money | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class LimitChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Past ``soft`` a user is told, past ``hard`` refused. At least one is named."""
+
+    soft: OwnLimits = OwnLimits()
+    hard: OwnLimits = OwnLimits()
 
 
 def parse_changes(body: bytes) -> list[LimitChange]:
     """``{"soft"|"hard": {"tokens"|"requests"|"bytes": NUMBER, "cost": "DECIMAL"}}``; null is no limit,
     ``"default"`` the configuration's. HubError 400.
     """
-    given = as_expected(body or b"{}", _Changes)
+    given = as_expected(body or b"{}", LimitChanges)
     changes: list[LimitChange] = []
-    levels: tuple[tuple[Level, _Limits], ...] = (("soft", given.soft), ("hard", given.hard))
+    levels: tuple[tuple[Level, OwnLimits], ...] = (("soft", given.soft), ("hard", given.hard))
     for level, limits in levels:
         for name, value in msgspec.structs.asdict(limits).items():
             if value is not msgspec.UNSET:

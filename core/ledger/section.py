@@ -10,7 +10,7 @@ MOST = 10**15
 Most = Annotated[int, Meta(ge=0, le=MOST)]
 
 _MAX_PRICE = Decimal(10_000)
-_MAX_COST = Decimal(100_000)
+MAX_COST = Decimal(100_000)
 _PRICE_PLACES = 6
 
 
@@ -62,7 +62,7 @@ def price_fault(price: Decimal) -> str:
 
 def cost_fault(cost: Decimal) -> str:
     """What is wrong with a limit on cost; empty where nothing is."""
-    return _fault(cost, _MAX_COST, _PRICE_PLACES)
+    return _fault(cost, MAX_COST, _PRICE_PLACES)
 
 
 def _fault(value: Decimal, most: Decimal, places: int) -> str:

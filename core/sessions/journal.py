@@ -110,14 +110,37 @@ class Journal:
 
     def end(self, place: TurnPlace, outcome: TurnEnd | Failure, last_id: int = 0) -> None:
         """Write down a turn's end, past the event ``last_id``; nothing where it has ended."""
+        self._end(place, outcome, last_id, lambda _: outcome)
+
+    def give_up(self, place: TurnPlace, why: Failure, last_id: int) -> None:
+        """Write down the end of a turn that was found, and does not go on after all, with a report of its
+        steps; what is to be said in the session is."""
+
+        def decide(store: UserStore) -> TurnEnd | Failure:
+            if store.session_of(place.turn) is None:
+                return why  # its session was deleted meanwhile
+            fate = OpenTurns(store).judge(place.turn, place.session, why, time.time(), False)
+            return fate.outcome if isinstance(fate, Close) else why
+
+        self._end(place, why, last_id, decide)
+
+    def _end(
+        self,
+        place: TurnPlace,
+        outcome: TurnEnd | Failure,
+        last_id: int,
+        decide: Callable[[UserStore], TurnEnd | Failure],
+    ) -> None:
+        """``outcome`` is what is told at once where the decision cannot be stored."""
         items = ending(outcome)
         key = place.handle.user, place.session
         time_ms = int(time.time() * 1_000)  # however often it is tried: those who watch know it by that
 
         def work(store: UserStore) -> list[SessionEvent]:
-            if not store.end_turn(place.turn, outcome, time_ms // 1_000):
+            decided = decide(store)
+            if not store.end_turn(place.turn, decided, time_ms // 1_000):
                 return []
-            return EventLog(store).add(place.session, place.turn, items, time_ms, last_id)
+            return EventLog(store).add(place.session, place.turn, ending(decided), time_ms, last_id)
 
         def done(events: list[SessionEvent]) -> None:
             self._floors.pop(key, None)

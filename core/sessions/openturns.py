@@ -6,7 +6,9 @@ Runs inside a transaction of the caller's.
 from typing import NamedTuple
 
 import msgspec
+import structlog
 
+from core.errors import SealError
 from core.sessions.approvals import ApprovalRecords
 from core.sessions.eventlog import EventLog
 from core.sessions.events import Accepted, LogItem, Resumed, decode_event, ending
@@ -16,6 +18,8 @@ from jail.wire.schema import Failure, Message, ToolEnded, ToolStarted
 
 INTERRUPTED = Failure("internal", "interrupted: the server stopped while it ran")
 _TAIL = 65  # a round's calls are bounded by the schema
+
+_log = structlog.get_logger()
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked = msgspec.msgpack.Decoder(Asked).decode
@@ -58,7 +62,7 @@ class OpenTurns:
         going: list[GoesOn] = []
         closed = 0
         for turn, session in found.fetchall():
-            fate = self.judge(turn, session, INTERRUPTED, now_s, may_go_on)
+            fate = self._judge_left(turn, session, now_s, may_go_on)
             if isinstance(fate, GoesOn):
                 # past all that a power cut may have taken
                 items: tuple[LogItem, ...] = (*questions.get(turn, ()), Resumed(fate.after))
@@ -70,6 +74,15 @@ class OpenTurns:
                 self._log.interrupted(session, turn, items, int(now_s * 1_000))
                 closed += 1
         return going, closed
+
+    def _judge_left(self, turn: str, session: str, now_s: float, may_go_on: bool) -> GoesOn | Close:
+        """As :meth:`judge`; a turn whose records don't open, or are another version's, just ends: all that is
+        kept for its user would wait for it."""
+        try:
+            return self.judge(turn, session, INTERRUPTED, now_s, may_go_on)
+        except (SealError, msgspec.DecodeError) as error:
+            _log.error("turn_not_judged", user=self._store.handle.user, turn=turn, error=str(error))
+            return Close(Failure(INTERRUPTED.code, f"{INTERRUPTED.message}; what it did cannot be read"), "")
 
     def judge(self, turn: str, session: str, why: Failure, now_s: float, again: bool) -> GoesOn | Close:
         """What becomes of a turn. One that goes on is counted; of another the session has what is to be

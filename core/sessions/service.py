@@ -147,7 +147,7 @@ class SessionsService:
 
         ``start`` is called on a storage thread; it is to end in :meth:`reopen` or :meth:`give_up`.
         """
-        self._storage.resume_by(Resumer(self._claim, start))
+        self._storage.resume_by(Resumer(self._claim, self._unclaim, start))
 
     def reopen(self, handle: UserHandle, turn: GoesOn, ended: Ended, restart: Restart) -> OpenTurn:
         """Go on with a turn that an earlier process left; on the hub's loop."""
@@ -155,9 +155,9 @@ class SessionsService:
         return self._opened(place, _RESUMED, turn.said_at, ended, False, restart)
 
     def give_up(self, handle: UserHandle, turn: GoesOn, failure: Failure) -> None:
-        """End a turn that an earlier process left and that cannot go on after all."""
+        """End a turn that an earlier process left and that cannot go on after all, with a report."""
         place = TurnPlace(handle, turn.session, turn.turn)
-        self._journal.end(place, failure, turn.said_at)
+        self._journal.give_up(place, failure, turn.said_at)
         self._release(place, _RESUMED)
 
     def _opened(
@@ -253,6 +253,9 @@ class SessionsService:
         """A session is a found turn's, whoever was about to begin one in it."""
         with self._lock:
             self._busy[handle.user, turn.session] = _Occupied(turn.turn, _RESUMED)
+
+    def _unclaim(self, handle: UserHandle, turn: GoesOn) -> None:
+        self._release_session(handle.user, turn.session, _RESUMED)
 
     def _holds(self, place: TurnPlace, token: object) -> bool:
         with self._lock:

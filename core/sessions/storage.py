@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -52,6 +52,7 @@ _OWED_AGAIN_S = 1.0
 _MAX_OPEN = 32
 """Databases a thread keeps open, three descriptors each."""
 _STOP_TIMEOUT_S = 10.0
+_OUR_BUG = "storing failed by a bug of ours; it was logged"
 
 _log = structlog.get_logger()
 
@@ -81,12 +82,20 @@ class _Removal:
 class Resumer:
     """Starts turns anew that an earlier process left; called on storage threads.
 
-    ``claim`` within the transaction that finds them, maybe more than once: their sessions are theirs.
-    ``start`` after its commit.
+    ``claim`` within the transaction that finds them: their sessions are theirs. ``start`` after its commit,
+    or ``release`` where that came to nothing: the next transaction finds, and judges, them anew.
     """
 
     claim: Callable[[UserHandle, GoesOn], None]
+    release: Callable[[UserHandle, GoesOn], None]
     start: Callable[[UserHandle, GoesOn], None]
+
+
+class _Found(NamedTuple):
+    """A claimed turn: what to do after the commit, and what if there was none."""
+
+    start: Callable[[], None]
+    release: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -227,8 +236,8 @@ class _StorageThread(threading.Thread):
                 self._remove(user, jobs)
             elif jobs:
                 self._carry_out(user, [*self._owed.pop(user, ()), *jobs])
-            elif self._owed and self._due_in_s(self._owed_at_s) <= 0:
-                self._pay()
+            if self._owed and self._due_in_s(self._owed_at_s) <= 0:
+                self._pay()  # however much others ask for meanwhile
             if (due := self._retention.next_user()) is not None:
                 self._expire(due)
         self._pay()
@@ -273,6 +282,7 @@ class _StorageThread(threading.Thread):
 
     def _carry_out(self, user: str, jobs: list[_Job]) -> None:
         answers: list[Callable[[], None]] = []
+        found: list[_Found] = []
         began_s = time.monotonic()
         try:
             database = self._database(user)
@@ -280,23 +290,21 @@ class _StorageThread(threading.Thread):
             level = "NORMAL" if all(job.lazy for job in jobs) else "FULL"
             execute(f"PRAGMA synchronous={level}")
             execute("BEGIN IMMEDIATE")
-            resumed: list[Callable[[], None]] = []
             if user not in self._recovered:
                 self._retention.apply(user, database.connection)
-                resumed = self._recover(database.bind(jobs[0].handle))
-            answers = [*resumed, *(self._one(database, job) for job in jobs)]
+                found = self._recover(database.bind(jobs[0].handle))
+            answers = [*(turn.start for turn in found), *(self._one(database, job) for job in jobs)]
             execute("COMMIT")
             self._recovered.add(user)
             if self._stores is not None:
                 self._stores.committed("sessions", time.monotonic() - began_s, len(jobs))
-        except (sqlite3.Error, CoreError) as error:
+        except Exception as error:  # noqa: BLE001 - one user's database must not end the thread of many
             self._close(user)  # rolls back; the next group begins with a fresh look at the file
-            reason = error if isinstance(error, CoreError) else _storage_error(error)
             if self._stores is not None:
                 self._stores.failed("sessions")
-            if not isinstance(error, CoreError):
-                _log.error("storage_failed", user=user, error=str(error), jobs=len(jobs))
-            answers = [self._failed(job, reason) for job in jobs]
+            reason = _reason(error, user, len(jobs))
+            answers = [turn.release for turn in found]
+            answers += [partial(self._fail, job, reason) for job in jobs]
         for answer in answers:
             _call(answer)
 
@@ -306,8 +314,8 @@ class _StorageThread(threading.Thread):
         for user, jobs in owed.items():
             self._carry_out(user, jobs)
 
-    def _failed(self, job: _Job, reason: CoreError) -> Callable[[], None]:
-        """What to tell; work that insists is owed from now on, where the disk is what failed it."""
+    def _fail(self, job: _Job, reason: CoreError) -> None:
+        """Tell it; work that insists is owed from now on, where the disk is what failed it."""
         if job.insists and isinstance(reason, StorageError):
             if sum(map(len, self._owed.values())) < _MAX_OWED:
                 # it is told once that it failed
@@ -315,7 +323,7 @@ class _StorageThread(threading.Thread):
                 self._owed_at_s = time.monotonic() + _OWED_AGAIN_S
             else:
                 _log.error("storage_gave_up", user=job.handle.user, request_id=job.request)
-        return _bind(job.failed, reason)
+        job.failed(reason)
 
     @staticmethod
     def _due_in_s(at_s: float) -> float:
@@ -339,10 +347,10 @@ class _StorageThread(threading.Thread):
             reason = _storage_error(error)
         except Exception:  # noqa: BLE001 - a bug in one job must not fail its neighbours
             _log.exception("storage_job_crashed", user=job.handle.user, request_id=job.request)
-            reason = StorageError("unavailable", "storing failed by a bug of ours; it was logged")
+            reason = StorageError("unavailable", _OUR_BUG)
         execute("ROLLBACK TO job")
         execute("RELEASE job")
-        return self._failed(job, reason)
+        return partial(self._fail, job, reason)
 
     def _database(self, user: str) -> Database:
         database = self._open.get(user)
@@ -353,7 +361,7 @@ class _StorageThread(threading.Thread):
         self._open.move_to_end(user)
         return database
 
-    def _recover(self, store: UserStore) -> list[Callable[[], None]]:
+    def _recover(self, store: UserStore) -> list[_Found]:
         """Once in this process's life: no turn of an earlier one is running any more."""
         resumer, handle = self.resumer, store.handle
         going, closed = OpenTurns(store).recover(time.time(), resumer is not None)
@@ -363,7 +371,10 @@ class _StorageThread(threading.Thread):
             return []
         for turn in going:
             resumer.claim(handle, turn)
-        return [partial(resumer.start, handle, turn) for turn in going]
+        return [
+            _Found(partial(resumer.start, handle, turn), partial(resumer.release, handle, turn))
+            for turn in going
+        ]
 
     def _expire(self, user: str) -> None:
         """Apply the rule to a user's database, if it is still there."""
@@ -415,6 +426,17 @@ def _call(answer: Callable[[], None]) -> None:
         answer()
     except Exception:  # noqa: BLE001 - whoever asked must not end the thread that serves all
         _log.exception("storage_callback_crashed")
+
+
+def _reason(error: Exception, user: str, jobs: int) -> CoreError:
+    """Why a group came to nothing, in words for whoever asked; what they are not told is logged."""
+    if isinstance(error, CoreError):
+        return error
+    if isinstance(error, sqlite3.Error):
+        _log.error("storage_failed", user=user, error=str(error), jobs=jobs)
+        return _storage_error(error)
+    _log.error("storage_crashed", user=user, jobs=jobs, exc_info=error)
+    return StorageError("unavailable", _OUR_BUG)
 
 
 def _storage_error(error: sqlite3.Error) -> StorageError:

@@ -11,7 +11,7 @@ from core.oauth.grant import Grant
 from core.vault.credential_store import CredentialRow, CredentialStore
 from core.vault.errors import VaultRefusal
 from core.vault.keys import MasterKey
-from core.vault.register import Register, place
+from core.vault.register import Register, credential_entry, version_entry
 from core.vault.sealing import seal, unseal
 from core.vault.terms import CredentialTerms, check_name, check_terms, check_value, is_client_secret
 
@@ -106,21 +106,22 @@ class Cabinet:
 
     def _keep(self, master: MasterKey, row: CredentialRow, record: _Record) -> int:
         owner, name = row.owner, row.name
-        with self._register.change() as state:
-            version = state.versions.get(place(owner, name), 0) + 1
+        with self._register.change() as change:
+            version = int(change.get(version_entry(owner, name)) or 0) + 1
             sealed = self._seal(master, owner, name, version, _encode(record))
             self._store.put(row._replace(version=version, sealed=sealed))
             self._store.note_version(owner, name, version)
-            state.versions[place(owner, name)] = state.credentials[place(owner, name)] = version
+            change.set(version_entry(owner, name), str(version))
+            change.set(credential_entry(owner, name), str(version))
         self._store.forget_log()
         return version
 
     def remove(self, owner: str, name: str) -> None:
         """Forget one. Raises VaultRefusal where there is none."""
-        with self._register.change() as state:
+        with self._register.change() as change:
             if not self._store.remove(owner, name):
                 raise VaultRefusal("no such credential")
-            state.credentials.pop(place(owner, name), None)
+            change.drop(credential_entry(owner, name))
         self._store.forget_log()
 
     def list(self, master: MasterKey, owner: str) -> list[CredentialInfo]:

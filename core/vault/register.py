@@ -2,19 +2,21 @@
 
 Each row of a token carries a MAC of its own, each credential is sealed with its version; so nobody without
 the master key makes one. But a row that was right once could be put back: a revoked token, a credential that
-was replaced. Hence one MAC over all of it, renewed with every change, and a copy in memory that every use is
+was replaced. Hence one hash over all of it, renewed with every change, and a copy in memory that every use is
 held against. Only a whole ``vault.db`` of an earlier day is not told from a backup restored.
+
+The hash is the sum of a MAC of each entry, so that a change costs what it changes and not what there is,
+under a mask that is another each time, so that two of them do not tell what an entry adds (MSet-Add-Hash:
+Clarke and others, "Incremental Multiset Hash Functions", ASIACRYPT 2003).
 """
 
 import hmac
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from core.errors import SealError
@@ -27,49 +29,105 @@ from core.vault.tokens import TokenBound
 BOUND_FILE = "vault.bound"
 """Beside vault.db: its rows are bound to the key, so one without is never taken for an old one again."""
 
+_NONCE_BYTES = 16
+_SUM_BYTES = 32
+_MODULUS = 1 << (8 * _SUM_BYTES)
+
 _log = structlog.get_logger(__name__)
-_encode = msgspec.msgpack.Encoder(order="sorted").encode
+
+Entries = Mapping[str, str]
+"""Each begins with what it is of, and names it; a token's value is its user, a credential's its version."""
 
 
-@dataclass(slots=True)
-class State:
-    """The rows that there are: ``owner NUL name`` says whose credential, ``kind NUL id`` which token."""
+def token_entry(at: str) -> str:
+    """A live token's; ``at`` is :attr:`TokenBound.at`."""
+    return f"token\0{at}"
 
-    tokens: dict[str, str] = field(default_factory=dict)
-    disabled: set[str] = field(default_factory=set)
-    credentials: dict[str, int] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)  # the last ever, of deleted ones too
 
-    @classmethod
-    def of(cls, store: VaultStore) -> "State":
-        """What the database says."""
-        return cls(
-            {token.at: token.user for token in store.live_tokens()},
-            set(store.disabled_users()),
-            {place(row.owner, row.name): row.version for row in store.credentials.all()},
-            {place(owner, name): version for owner, name, version in store.credentials.versions()},
-        )
+def disabled_entry(user: str) -> str:
+    """Of a user who is disabled."""
+    return f"disabled\0{user}"
 
-    def copy(self) -> "State":
-        """Another, to be changed."""
-        return State(dict(self.tokens), set(self.disabled), dict(self.credentials), dict(self.versions))
 
-    def mac(self, key: bytes) -> bytes:
-        """Over all of it."""
-        parts = (self.tokens, sorted(self.disabled), self.credentials, self.versions)
-        return hmac.digest(key, b"certosa/1 register\0" + _encode(parts), sha256)
+def credential_entry(owner: str, name: str) -> str:
+    """The version of a credential that there is."""
+    return f"credential\0{owner}\0{name}"
 
-    def drop_token(self, token_id: str) -> None:
-        """One that was revoked, of either kind."""
-        self.tokens = {at: user for at, user in self.tokens.items() if at.partition("\0")[2] != token_id}
+
+def version_entry(owner: str, name: str) -> str:
+    """The last version ever of a credential, of a deleted one too."""
+    return f"version\0{owner}\0{name}"
+
+
+def _entries_of(store: VaultStore) -> dict[str, str]:
+    """What the database says."""
+    found = {token_entry(token.at): token.user for token in store.live_tokens()}
+    found |= {disabled_entry(user): "" for user in store.disabled_users()}
+    found |= {credential_entry(row.owner, row.name): str(row.version) for row in store.credentials.all()}
+    found |= {version_entry(owner, name): str(last) for owner, name, last in store.credentials.versions()}
+    return found
+
+
+class Change:
+    """Entries that are to be others, once the transaction is committed."""
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self.wanted: dict[str, str | None] = {}
+
+    def get(self, entry: str) -> str | None:
+        """Its value as it is to be; None where there is to be none."""
+        return self.wanted[entry] if entry in self.wanted else self._entries.get(entry)
+
+    def set(self, entry: str, value: str = "") -> None:
+        """Have it, with this value."""
+        self.wanted[entry] = value
+
+    def drop(self, entry: str) -> None:
+        """Have it no more; nothing happens where there is none."""
+        self.wanted[entry] = None
 
     def forget(self, user: str) -> None:
-        """All of a user's."""
-        self.disabled.discard(user)
-        self.tokens = {at: owner for at, owner in self.tokens.items() if owner != user}
-        for kept in (self.credentials, self.versions):
-            for at in [at for at in kept if at.partition("\0")[0] == user]:
-                del kept[at]
+        """Drop all of a user's."""
+        self.drop(disabled_entry(user))
+        for entry, value in self._entries.items():
+            kind, _, rest = entry.partition("\0")
+            owner = value if kind == "token" else rest.partition("\0")[0]
+            if owner == user:
+                self.drop(entry)
+
+
+class _Sum:
+    """The sum over some entries, under a key."""
+
+    def __init__(self, key: bytes, entries: Entries) -> None:
+        self._key = key
+        self._total = sum(self._term(*entry) for entry in entries.items()) % _MODULUS
+
+    def changed(self, before: Entries, wanted: Mapping[str, str | None]) -> "_Sum":
+        """As it is once some entries are others."""
+        new = _Sum(self._key, {entry: value for entry, value in wanted.items() if value is not None})
+        old = _Sum(self._key, {entry: before[entry] for entry in wanted if entry in before})
+        new._total = (self._total + new._total - old._total) % _MODULUS
+        return new
+
+    def masked(self) -> bytes:
+        """To be kept, where others may read it."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + ((self._total + self._mask(nonce)) % _MODULUS).to_bytes(_SUM_BYTES, "big")
+
+    def is_in(self, kept: bytes) -> bool:
+        """Whether it is what was kept."""
+        nonce, masked = kept[:_NONCE_BYTES], kept[_NONCE_BYTES:]
+        ours = (self._total + self._mask(nonce)) % _MODULUS
+        return hmac.compare_digest(masked, ours.to_bytes(_SUM_BYTES, "big"))
+
+    def _term(self, entry: str, value: str) -> int:
+        said = f"certosa/1 register entry\0{entry}\0{value}".encode()  # no value has a NUL
+        return int.from_bytes(hmac.digest(self._key, said, sha256), "big")
+
+    def _mask(self, nonce: bytes) -> int:
+        return int.from_bytes(hmac.digest(self._key, b"certosa/1 register mask\0" + nonce, sha256), "big")
 
 
 class Register:
@@ -86,13 +144,14 @@ class Register:
     def __init__(self, store: VaultStore, master: MasterKey, where: Path) -> None:
         self._store = store
         self._key = master.register_key()
-        self._state = State.of(store)
+        self._entries = _entries_of(store)
+        self._sum = _Sum(self._key, self._entries)
         kept, bound = store.register(), _exists(where.with_name(BOUND_FILE))
         if kept is None and not bound:
             with store.transaction():
-                self._write(self._key, self._state)
-            _log.info("vault_bound", tokens=len(self._state.tokens))
-        elif kept is None or not hmac.compare_digest(kept, self._state.mac(self._key)):
+                self._write(self._key, self._sum)
+            _log.info("vault_bound", entries=len(self._entries))
+        elif kept is None or not self._sum.is_in(kept):
             raise VaultError(
                 f"{where}: was changed by something other than Certosa, or is of another day in parts; put"
                 " the whole vault.db of a backup there"
@@ -101,13 +160,19 @@ class Register:
             create_private(where.with_name(BOUND_FILE), b"")
 
     @contextmanager
-    def change(self) -> Iterator[State]:
-        """A transaction in which rows and the state, which is given, change together or not at all."""
-        state = self._state.copy()
+    def change(self) -> Iterator[Change]:
+        """A transaction in which rows and entries change together or not at all."""
+        change = Change(self._entries)
         with self._store.transaction():
-            yield state
-            self._store.set_register(state.mac(self._key))
-        self._state = state
+            yield change
+            total = self._sum.changed(self._entries, change.wanted)
+            self._store.set_register(total.masked())
+        self._sum = total
+        for entry, value in change.wanted.items():
+            if value is None:
+                self._entries.pop(entry, None)
+            else:
+                self._entries[entry] = value
 
     def token_mac(self, token: TokenBound) -> bytes:
         """What the row of a token carries."""
@@ -118,7 +183,10 @@ class Register:
         fault = ""
         if not hmac.compare_digest(mac or b"", token.mac(self._key)):
             fault = "made by another"
-        elif self._state.tokens.get(token.at) != token.user or token.user in self._state.disabled:
+        elif (
+            self._entries.get(token_entry(token.at)) != token.user
+            or disabled_entry(token.user) in self._entries
+        ):
             fault = "put back"
         if fault:
             _log.error("token_row_refused", token_id=token.token_id, user=token.user, fault=fault)
@@ -126,28 +194,24 @@ class Register:
 
     def check(self, owner: str, name: str, version: int) -> None:
         """SealError for a credential's row that is not the newest."""
-        if self._state.credentials.get(place(owner, name)) != version:
+        if self._entries.get(credential_entry(owner, name)) != str(version):
             raise SealError("a record of the vault is not the newest: an older one was put back")
 
     def rekey(self, master: MasterKey) -> Callable[[], None]:
         """Bind all to another key, within the caller's transaction; to be called once that is committed."""
         key = master.register_key()
-        self._write(key, self._state)
+        total = _Sum(key, self._entries)
+        self._write(key, total)
 
         def use() -> None:
-            self._key = key
+            self._key, self._sum = key, total
 
         return use
 
-    def _write(self, key: bytes, state: State) -> None:
+    def _write(self, key: bytes, total: _Sum) -> None:
         for token in self._store.live_tokens():
             self._store.set_token_mac(token.kind, token.token_id, token.mac(key))
-        self._store.set_register(state.mac(key))
-
-
-def place(owner: str, name: str) -> str:
-    """Where the state has a credential."""
-    return f"{owner}\0{name}"
+        self._store.set_register(total.masked())
 
 
 def _exists(path: Path) -> bool:

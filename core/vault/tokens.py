@@ -16,6 +16,7 @@ _ID_CHARACTERS = 10
 _TOKEN = re.compile(r"(cts|cta)_([a-z2-7]{10})[a-z2-7]{52}", re.ASCII)
 
 Kind = Literal["user", "admin"]
+KINDS: tuple[Kind, ...] = ("user", "admin")
 _PREFIXES: dict[Kind, str] = {"user": "cts", "admin": "cta"}
 
 
@@ -41,12 +42,17 @@ class TokenBound(NamedTuple):
     @property
     def at(self) -> str:
         """Where the register has it."""
-        return f"{self.kind}\0{self.token_id}"
+        return token_at(self.kind, self.token_id)
 
     def mac(self, key: bytes) -> bytes:
         """HMAC-SHA256 over all of it."""
         parts = (b"certosa/1 token", self.kind.encode(), self.token_id.encode(), self.user.encode())
         return hmac.digest(key, b"\0".join((*parts, self.hash)), hashlib.sha256)
+
+
+def token_at(kind: Kind, token_id: str) -> str:
+    """Where the register has a token."""
+    return f"{kind}\0{token_id}"
 
 
 def make_token(kind: Kind = "user") -> FreshToken:

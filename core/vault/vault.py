@@ -51,9 +51,10 @@ from core.vault.files import prepare_directory
 from core.vault.key_source import KeyFile, KeySource
 from core.vault.keyring import Keyring
 from core.vault.keys import SALT_BYTES
+from core.vault.register import disabled_entry, token_entry
 from core.vault.store import VaultStore
 from core.vault.terms import CredentialTerms
-from core.vault.tokens import FreshToken, Kind, TokenBound, hash_token, is_token, make_token
+from core.vault.tokens import KINDS, FreshToken, Kind, TokenBound, hash_token, is_token, make_token, token_at
 
 Question = (
     AddUser | RemoveUser | SetUserDisabled | NewToken | ListTokens | RevokeToken | VerifyToken
@@ -179,19 +180,19 @@ class Vault:
 
     @_answer.register
     def _remove_user(self, ask: RemoveUser) -> Answer:
-        with self._keys.register.change() as state:
+        with self._keys.register.change() as change:
             self._store.remove_user(ask.user)
-            state.forget(ask.user)
+            change.forget(ask.user)
         self._store.forget_log()
         self._store.forget_copies()
         return Ok(ask.id)
 
     @_answer.register
     def _set_disabled(self, ask: SetUserDisabled) -> Answer:
-        with self._keys.register.change() as state:
+        with self._keys.register.change() as change:
             if not self._store.set_disabled(ask.user, ask.disabled):
                 raise VaultRefusal("no such user")
-            (state.disabled.add if ask.disabled else state.disabled.discard)(ask.user)
+            (change.set if ask.disabled else change.drop)(disabled_entry(ask.user))
         return Ok(ask.id)
 
     @_answer.register
@@ -214,10 +215,11 @@ class Vault:
 
     @_answer.register
     def _revoke_token(self, ask: RevokeToken) -> Answer:
-        with self._keys.register.change() as state:
+        with self._keys.register.change() as change:
             if not self._store.revoke_token(ask.token_id, int(self._wall_s())):
                 raise VaultRefusal("no such token, or it is revoked already")
-            state.drop_token(ask.token_id)
+            for kind in KINDS:
+                change.drop(token_entry(token_at(kind, ask.token_id)))
         return Ok(ask.id)
 
     @_answer.register
@@ -285,9 +287,9 @@ class Vault:
         fresh = make_token(kind)
         bound = TokenBound(kind, fresh.token_id, user, fresh.hash)
         register = self._keys.register
-        with register.change() as state:
+        with register.change() as change:
             self._store.add_token(bound, register.token_mac(bound), label, int(self._wall_s()))
-            state.tokens[bound.at] = user
+            change.set(token_entry(bound.at), user)
         return fresh
 
     def _note_use(self, token_id: str) -> None:

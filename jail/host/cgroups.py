@@ -98,10 +98,15 @@ class Cgroups:
         usable = []
         for one in found:
             try:
-                usable.append(make_groups(one, name))
+                made = make_groups(one, name)
             except OSError:
                 undo_groups(one, name)
-        return cls(tuple(one for one in usable if one.controllers), name, record)
+                continue
+            if made.controllers:
+                usable.append(made)
+            else:  # none of what matters can be switched on: we have no business there
+                undo_groups(one, name)
+        return cls(tuple(usable), name, record)
 
     @property
     def controllers(self) -> dict[str, int]:
@@ -199,10 +204,13 @@ def _counts_swap(top: Path) -> bool:
 
 
 def _write(record: Path, paths: list[str]) -> None:
+    """Whole or not at all: what a full disk cuts off would never be swept."""
+    new = record.with_suffix(".new")
     try:
-        fd = os.open(record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(fd, "w", encoding="utf-8") as file:
             json.dump(paths, file)
+        new.replace(record)
     except OSError as error:
         raise HostError(f"{record}: {error.strerror}") from None
 

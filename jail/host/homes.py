@@ -2,8 +2,8 @@
 
 Few file systems have project quotas on, so it is counted from outside. A home is written to while it is
 counted and by a jail that wants to be counted wrong: every directory is opened by its name in the one above,
-no link is followed, no other file system entered, and each of size, number and depth has a bound, past which
-the home is over its limit whatever else is in it.
+no link is followed, no other file system entered, and each of size, numbers of files and of names, and depth
+has a bound, past which the home is over its limit whatever else is in it.
 """
 
 import os
@@ -26,6 +26,9 @@ from jail.host.profile import Limits, user_paths
 _LIMIT_S: Final = 60.0
 _MAX_DEPTH: Final = 200
 _MAX_FILES: Final = 2_000_000  # where no limit is set
+_MAX_NAMES: Final = 4_000_000
+"""A name costs time even where its file was counted: without a bound many names of few files take longer than
+a walk may, and the home would never be counted."""
 _NICE: Final = 10
 _REST: Final = 20.0
 """Between two walks of a home are so many times what one took: a large home is looked at less often."""
@@ -50,10 +53,17 @@ class Homes:
 
     Args:
         tell: is given each result; one that was cut short by a bound says ``whole`` False.
+        late: is told whose home could not be walked in time: its limits do not hold.
     """
 
-    def __init__(self, loop: Loop, data_dir: Path, tell: Callable[[HomeMeasured, Limits], None]) -> None:
-        self._loop, self._data_dir, self._tell = loop, data_dir, tell
+    def __init__(
+        self,
+        loop: Loop,
+        data_dir: Path,
+        tell: Callable[[HomeMeasured, Limits], None],
+        late: Callable[[str], None],
+    ) -> None:
+        self._loop, self._data_dir, self._tell, self._late = loop, data_dir, tell, late
         self._waiting: dict[str, Limits] = {}
         self._rests_until_s: dict[str, float] = {}
         self._walk: _Walk | None = None
@@ -73,6 +83,10 @@ class Homes:
         """A user is being removed."""
         self._waiting.pop(user, None)
         self._rests_until_s.pop(user, None)
+        if self._walk is not None and self._walk.user == user:
+            self._kill()
+            self._end(self._walk)  # what it found is nobody's, or a namesake's
+            self._next()
 
     def close(self) -> None:
         """Give up what is being walked and what waits."""
@@ -102,7 +116,7 @@ class Homes:
         if pid == 0:
             _walk(home, limits, writing, parent)
         os.close(writing)
-        timer = self._loop.later(_LIMIT_S, self._kill)
+        timer = self._loop.later(_LIMIT_S, self._on_late)
         self._walk = _Walk(user, limits, time.monotonic(), pid, reading, timer)
         self._loop.watch(reading, self._on_words)
 
@@ -130,6 +144,11 @@ class Homes:
         self._loop.forget(walk.pipe)
         os.close(walk.pipe)
         walk.timer.cancel()
+
+    def _on_late(self) -> None:
+        if self._walk is not None:
+            self._late(self._walk.user)
+            self._kill()
 
     def _kill(self) -> None:
         # reaped by the spawner with all its children, but not before its end of the pipe was read
@@ -168,6 +187,7 @@ class _Sum:
     most_files: int
     held_bytes: int = 0
     files: int = 0
+    names: int = 0
     device: int = 0
     linked: set[int] = field(default_factory=set)
 
@@ -178,7 +198,12 @@ class _Sum:
                 with suppress(FileNotFoundError):  # it is gone meanwhile
                     if self._is_directory(entry.stat(follow_symlinks=False)):
                         directories.append(entry.name)
-                if self.held_bytes > self.most_bytes or self.files > self.most_files:
+                self.names += 1
+                if (
+                    self.held_bytes > self.most_bytes
+                    or self.files > self.most_files
+                    or self.names > _MAX_NAMES
+                ):
                     return False
         return True
 

@@ -3,66 +3,55 @@
 It holds no secret and reads nothing from jails. Its end is the end of everything it started: by
 PDEATHSIG, and by the guard (:mod:`jail.host.guard`) where that was taken back.
 
-    serving --core died--> recovering: its jails and egress are ended --all gone, backoff--> serving
-    serving --egress died--> egress again with a fresh link, whose other end goes to core
-    any --SIGTERM, SIGINT--> stopping: core is told and waited for, then the rest --all gone--> 0
-    any --five failures in a minute, or one with EX_CONFIG--> stopping at once --all gone--> 1
+    serving --SIGTERM, SIGINT--> stopping: core is told and waited for, then the rest --all gone--> 0
+    serving --core or egress cannot be kept running (jail/host/pair.py)--> stopping at once --all gone--> 1
 """
 
 import fcntl
 import os
 import signal
-import socket
 import termios
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from jail.host.cgroups import UseCgroups, begin_cgroups
 from jail.host.children import end_children
-from jail.host.control import Control
 from jail.host.dumping import Dump
-from jail.host.egress_control import EgressControl
 from jail.host.guard import Guard
 from jail.host.homes import Homes
 from jail.host.jails import JailPlan, Jails
 from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
-from jail.host.loop import Loop, Timer
+from jail.host.loop import Loop
 from jail.host.measure import own_use
 from jail.host.measuring import Measuring
 from jail.host.messages import (
     SPAWNER_EVENTS,
     AskUse,
     CoreReady,
-    EgressLink,
     FromCore,
-    Handed,
     HomeMeasured,
     HostError,
     JailFailed,
     KillJail,
     MeasureJails,
-    Ping,
     Pong,
     PrepareUser,
-    Reload,
     RemoveUser,
     Shutdown,
     Start,
     StartJail,
-    ToCore,
     UserReady,
     UseTold,
 )
+from jail.host.pair import Pair
 from jail.host.process import become_subreaper
 from jail.host.profile import Limits, System
 from jail.host.reloading import Fresh, Reloading
 from jail.host.removals import Removals
-from jail.host.services import ServiceProcess, ServiceSpec
+from jail.host.services import ServiceSpec
 from jail.host.starters import make_starter
 from jail.host.syscalls import Machine
 from jail.host.vitals import Notifier, Watchdog
@@ -161,27 +150,25 @@ class Spawner:
         self._cgroups = begin_cgroups(config.cgroups, layout.run_dir)  # first: all else is born in them
         self._guard = Guard(self._cgroups)  # early: it has the least to inherit
         self._loop = Loop()
-        self._core = ServiceProcess(self._loop, core, self._watch)
-        self._egress = ServiceProcess(self._loop, egress, self._watch)
+        queued = 8 * config.max_alive + 64
+        self._pair = Pair(self._loop, core, egress, self, self._watch, self._observe, queued)
         self._starter = make_starter(config, layout.run_dir, HostUids(config.user_uids))
         self._plan = JailPlan(
             config.data_dir, config.system, config.lib, config.etc, config.limits,
             config.max_alive, config.max_starting, config.command, config.start, config.limits_of,
         )  # fmt: skip
-        self._homes = Homes(self._loop, config.data_dir, self._on_home)
-        self._removals = Removals(self._loop, config.data_dir, layout, self._send)
-        self._measuring = Measuring(self._loop, self._send)
-        self._control: Control | None = None
+        self._homes = Homes(self._loop, config.data_dir, self._on_home, self._on_home_late)
+        self._removals = Removals(self._loop, config.data_dir, layout, self._pair.send)
+        self._measuring = Measuring(self._loop, self._pair.send)
         self._jails = self._new_jails()
-        self._egress_control: EgressControl | None = None
         self._notifier = notifier or Notifier({})
-        self._watchdog = Watchdog(self._loop, self._notifier, self._ask_services)
-        self._reloading = Reloading(self._loop, reload, self._use, self._on_reload_end) if reload else None
+        self._watchdog = Watchdog(self._loop, self._notifier, self._pair.ping)
+        self._reloading = (
+            Reloading(self._loop, reload, self._pair.use, self._on_reload_end) if reload else None
+        )
         self._on_terminal = os.isatty(2)
         self._dump = Dump(layout.run_dir / "dump-spawner.txt")
-        self._restart: Timer | None = None
-        self._recovering = False
-        self._stopping = False
+        self.stopping = False
         self._hard = False
         self._status = 0
 
@@ -193,7 +180,7 @@ class Spawner:
         self._loop.on_signal(signal.SIGHUP, self._on_hangup)
         self._loop.on_signal(signal.SIGUSR1, self._on_dump)
         self._dump.arm()
-        self._start_both()
+        self._pair.start()
         self._loop.run()
         return self._status
 
@@ -205,12 +192,7 @@ class Spawner:
         if self._reloading is not None:
             self._reloading.close()
         self._dump.disarm()
-        for service in (self._core, self._egress):
-            service.end(0)
-            service.forget()
-        self._drop_egress_control()
-        if self._control is not None:
-            self._control.close()
+        self._pair.close()
         self._starter.close()
         self._guard.close()
         end_children()
@@ -224,134 +206,40 @@ class Spawner:
             self._counted[counted] += 1
         self._log(event, values)
 
-    # ---- core and egress ----------------------------------------------------------------------
+    # ---- for the pair (jail.host.pair.Keeper) -----------------------------------------------------
 
-    def _start_both(self) -> None:
-        self._recovering, self._restart = False, None
-        control, control_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        link, link_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    def answered(self, service: str) -> None:
+        """See :class:`jail.host.pair.Keeper`."""
+        self._watchdog.answered(service)
+
+    def begin_life(self) -> None:
+        """See :class:`jail.host.pair.Keeper`."""
         self._jails = self._new_jails()
-        queued = 8 * self._config.max_alive + 64
-        self._control = Control(self._loop, control, self._take, self._on_fault, queued)
-        try:
-            self._begin_egress(link_end)
-            self._core.start({"control": control_end.fileno(), "egress": link.fileno()})
-        except HostError as error:
-            self._observe("service_start_failed", {"message": str(error)})
-            self._recover(self._core)
-            return
-        finally:
-            for sock in (control_end, link, link_end):
-                sock.close()
-        for service in (self._egress, self._core):
-            self._observe("service_started", {"service": service.spec.name, "pid": service.pid})
 
-    def _start_egress(self) -> None:
-        self._restart = None
-        link, link_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with link, link_end:
-            try:
-                self._begin_egress(link_end)
-            except HostError as error:
-                self._observe("service_start_failed", {"message": str(error)})
-                self._on_egress_end()
-                return
-            self._send(EgressLink(), os.dup(link.fileno()))
-        self._observe("service_started", {"service": "egress", "pid": self._egress.pid})
-
-    def _begin_egress(self, link_end: socket.socket) -> None:
-        self._drop_egress_control()
-        control = EgressControl(self._loop, lambda: self._watchdog.answered("egress"), self._on_egress_fault)
-        self._egress_control = control
-        with control.theirs:
-            self._egress.start({"core": link_end.fileno(), "spawner": control.theirs.fileno()})
-
-    def _drop_egress_control(self) -> None:
-        if self._egress_control is not None:
-            self._egress_control.close()
-            self._egress_control = None
-
-    def _on_egress_fault(self, why: str) -> None:
-        self._egress_control = None  # its end, or the lack of an answer, does the rest
-        if why:
-            self._observe("egress_fault_seen", {"message": why})
-
-    def _ask_services(self) -> None:
-        self._send(Ping())
-        if self._egress_control is not None:
-            with suppress(OSError):  # the silence will tell
-                self._egress_control.send(Ping())
-
-    def _on_service_end(self, service: ServiceProcess, status: int) -> None:
-        code = os.waitstatus_to_exitcode(status)
-        how = f"exit {code}" if code >= 0 else f"signal {-code}"
-        self._observe("service_ended", {"service": service.spec.name, "how": how})
-        if self._stopping:
-            self._end_rest()
-        elif code == os.EX_CONFIG and not service.wanted_dead:
-            self._give_up(service, "cannot run with this configuration")
-        elif service is self._core:
-            self._recover(service)
-        elif service.wanted_dead or self._recovering:
-            self._start_if_gone()
-        else:
-            self._on_egress_end()
-
-    def _on_egress_end(self) -> None:
-        delay_s = self._egress.policy.failed(time.monotonic())
-        if delay_s is None:
-            self._give_up_restarting(self._egress)
-        elif self._restart is None:
-            self._restart = self._loop.later(delay_s, self._start_egress)
-
-    def _recover(self, failed: ServiceProcess) -> None:
-        """Core is gone: end what belongs to its life, then begin a new one."""
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        delay_s = failed.policy.failed(time.monotonic())
-        if delay_s is None:
-            self._give_up_restarting(failed)
-            return
-        self._recovering = True
+    def end_life(self) -> None:
+        """See :class:`jail.host.pair.Keeper`."""
         self._jails.kill_all()
         self._removals.kill_all()
         self._homes.close()
         self._measuring.drop()
-        self._egress.end()
-        if self._restart is not None:
-            self._restart.cancel()
-        self._restart = self._loop.later(delay_s, self._on_delay)
 
-    def _on_delay(self) -> None:
-        self._restart = None
-        self._start_if_gone()
+    def life_is_over(self) -> bool:
+        """See :class:`jail.host.pair.Keeper`."""
+        return not self._jails
 
-    def _start_if_gone(self) -> None:
-        gone = not self._jails and self._egress.pid is None and self._core.pid is None
-        if self._recovering and gone and self._restart is None and not self._stopping:
-            self._start_both()
+    def on_service_end(self) -> None:
+        """See :class:`jail.host.pair.Keeper`."""
+        self._end_rest()
 
-    def _give_up_restarting(self, service: ServiceProcess) -> None:
-        policy = service.policy
-        self._give_up(service, f"failed {policy.max_failures} times within {policy.window_s:g} s")
-
-    def _give_up(self, service: ServiceProcess, how: str) -> None:
-        message = f"{service.spec.name} {how}; what it logged before says why"
-        self._observe("service_gave_up", {"service": service.spec.name, "message": message})
+    def give_up(self) -> None:
+        """See :class:`jail.host.pair.Keeper`."""
         self._status = 1
         self._stop(hard=True)
 
-    def _on_fault(self, why: str) -> None:
-        """Core's control socket is of no more use, and closed: end core, its exit does the rest."""
-        self._control = None
-        if not self._stopping:
-            self._observe("core_fault_seen", {"message": why})
-            self._core.end(0)
-
     # ---- what core asks -----------------------------------------------------------------------
 
-    def _take(self, message: FromCore) -> None:
+    def take(self, message: FromCore) -> None:
+        """See :class:`jail.host.pair.Keeper`."""
         match message:
             case StartJail():
                 self._start_jail(message)
@@ -362,9 +250,9 @@ class Spawner:
                     self._homes.look(user, limits)
                 self._measuring.begin(self._jails.to_measure(message.lives))
             case AskUse():
-                self._send(UseTold(message.request, own_use(), dict(self._counted)))
+                self._pair.send(UseTold(message.request, own_use(), dict(self._counted)))
             case PrepareUser():
-                self._send(UserReady(message.request, self._prepare(message)))
+                self._pair.send(UserReady(message.request, self._prepare(message)))
             case RemoveUser():
                 self._remove(message)
             case CoreReady():
@@ -376,7 +264,7 @@ class Spawner:
 
     def _start_jail(self, message: StartJail) -> None:
         if self._removals.removes(message.user):
-            self._send(JailFailed(message.life, f"{message.user} is being removed"))
+            self._pair.send(JailFailed(message.life, f"{message.user} is being removed"))
         else:
             self._jails.start(message)
 
@@ -399,29 +287,26 @@ class Spawner:
             self._homes.forget(message.user)
             self._removals.remove(message, theirs, core)
         except HostError as error:
-            self._send(UserReady(message.request, str(error)))
+            self._pair.send(UserReady(message.request, str(error)))
 
     def _on_home(self, home: HomeMeasured, limits: Limits) -> None:
-        self._send(home)
+        self._pair.send(home)
         self._jails.on_home(home, limits)
 
-    def _send(self, message: ToCore, fd: int | None = None) -> None:
-        if self._control is not None:
-            self._control.send(message, fd)
-        elif fd is not None:
-            os.close(fd)
+    def _on_home_late(self, user: str) -> None:
+        self._observe("home_not_counted", {"user": user, "why": "it took too long: its limits do not hold"})
 
     def _new_jails(self) -> Jails:
         return Jails(
-            self._loop, self._starter, self._plan, self._send, self._watch, self._watch_group,
+            self._loop, self._starter, self._plan, self._pair.send, self._watch, self._watch_group,
             self._observe, self._on_idle, self._cgroups,
         )  # fmt: skip
 
     def _on_idle(self) -> None:
-        if self._stopping:
+        if self.stopping:
             self._stop_if_gone()
         else:
-            self._start_if_gone()
+            self._pair.start_if_over()
 
     # ---- children -----------------------------------------------------------------------------
 
@@ -435,9 +320,7 @@ class Spawner:
                 return
             if self._jails.reaped(pid, status) or self._removals.reaped(pid, status):
                 continue
-            for service in (self._core, self._egress):
-                if service.reaped(pid):
-                    self._on_service_end(service, status)
+            self._pair.reaped(pid, status)
             if pid == self._guard.pid:
                 self._replace_guard()
             if self._starter.reaped(pid):
@@ -458,8 +341,7 @@ class Spawner:
     def _replace_guard(self) -> None:
         self._guard.close()
         self._guard = Guard(self._cgroups)
-        services = [s.pidfd for s in (self._core, self._egress) if s.pidfd is not None]
-        took = self._guard.watch([*services, *self._jails.pidfds()])
+        took = self._guard.watch([*self._pair.pidfds(), *self._jails.pidfds()])
         took = self._guard.watch_groups(self._jails.groups()) and took
         if took:
             self._observe("guard_replaced", {})
@@ -470,7 +352,7 @@ class Spawner:
     def _on_hangup(self) -> None:
         if self._reloading is None or (self._on_terminal and not _has_terminal()):
             self._on_stop_signal()
-        elif not self._stopping:
+        elif not self.stopping:
             self._notifier.reloading()
             self._reloading.begin()
 
@@ -478,72 +360,50 @@ class Spawner:
         self._observe(event, values)
         self._notifier.reloaded()
 
-    def _use(self, fresh: Fresh) -> None:
-        self._core.use(fresh.core, fresh.replaceable)
-        self._egress.use(fresh.egress, fresh.replaceable)
-        if self._control is not None and self._core.pid is not None:
-            for name, fd in fresh.core.items():
-                self._send(Handed(name), os.dup(fd))
-            self._send(Reload())
-        if self._egress_control is None or self._egress.pid is None:
-            return
-        try:
-            for name, fd in fresh.egress.items():
-                self._egress_control.send(Handed(name), fd)
-            self._egress_control.send(Reload())
-        except OSError as error:
-            # it ended, or does not read; the next one starts with what is new
-            self._observe("egress_reload_failed", {"message": str(error)})
-
     def _on_dump(self) -> None:
-        services = {s.spec.name: s.pid for s in (self._core, self._egress)}
         state = {
-            "services": services,
-            "stopping": self._stopping,
-            "recovering": self._recovering,
+            "services": self._pair.pids(),
+            "stopping": self.stopping,
+            "recovering": self._pair.recovering,
             "jails": self._jails.describe(),
         }
         self._dump.write(state)
-        for service in (self._core, self._egress):
-            service.signal(signal.SIGUSR1)
+        self._pair.signal(signal.SIGUSR1)
         self._observe("state_dumped", {"path": str(self._dump.path)})
 
     # ---- the end ------------------------------------------------------------------------------
 
     def _on_stop_signal(self) -> None:
         # a second one means: now
-        self._stop(hard=self._stopping)
+        self._stop(hard=self.stopping)
 
     def _stop(self, *, hard: bool) -> None:
         if self._hard:
             return
-        self._stopping, self._hard = True, hard
+        self.stopping, self._hard = True, hard
         self._notifier.stopping()
-        if self._restart is not None:
-            self._restart.cancel()
-            self._restart = None
+        self._pair.start_no_more()
         self._jails.refuse_new()
-        if self._core.pid is None:
+        if self._pair.core_is_gone:
             self._end_rest()
-        elif hard or self._control is None:
-            self._core.end()
+        elif hard or not self._pair.hears:
+            self._pair.end_core()
         else:
             self._observe("shutdown_begun", {"grace_s": self._config.grace_s})
-            self._send(Shutdown(self._config.grace_s))
+            self._pair.send(Shutdown(self._config.grace_s))
             self._loop.later(self._config.grace_s + _MARGIN_S, lambda: self._stop(hard=True))
 
     def _end_rest(self) -> None:
-        if self._core.pid is not None:
+        if not self._pair.core_is_gone:
             return
         self._jails.kill_all()
         self._removals.kill_all()
-        if not self._egress.wanted_dead:
-            self._egress.end()
+        if self._pair.end_egress():
             self._loop.later(_LAST_S, self._loop.stop)  # close() takes the rest by force
         self._stop_if_gone()
 
     def _stop_if_gone(self) -> None:
-        if not self._jails and self._core.pid is None and self._egress.pid is None:
+        if not self._jails and self._pair.is_gone:
             self._loop.stop()
 
 

@@ -74,9 +74,8 @@ def _of_samples(samples: list[dict[str, Any]], from_s: float) -> Figures:
     span_s = last["at_s"] - first["at_s"]
     for name, now in last["processes"].items():
         key = name.replace(" ", "_")
-        if span_s > 0:
-            used_s = now["cpu_s"] - first["processes"][name]["cpu_s"]
-            found[f"cpu_{key}"] = _rounded(used_s / span_s)
+        used_s = now["cpu_s"] - first["processes"][name]["cpu_s"]
+        found[f"cpu_{key}"] = _rounded(used_s / span_s) if span_s > 0 else None
         found[f"memory_{key}"] = now["memory_bytes"]
     found.update(_trends(judged))
     found["jails"] = last["jails"]

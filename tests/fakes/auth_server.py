@@ -8,6 +8,7 @@ import asyncio
 import base64
 import hashlib
 import secrets
+import ssl
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -107,6 +108,11 @@ class FakeAuthServer:
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
+
+    async def show_resource(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Listen there too, with TLS: where the tokens are good for something. Raises OSError."""
+        assert self._runner is not None
+        await web.TCPSite(self._runner, host, port, ssl_context=context).start()
 
     async def stop(self) -> None:
         """Close everything."""
@@ -276,14 +282,19 @@ def _refuse(code: str, description: str = "") -> web.Response:
 
 
 @contextmanager
-def running_auth_server(client_auth: str = "basic", **more: Any) -> Iterator[FakeAuthServer]:
-    """One in a thread of its own, for tests without an event loop."""
+def running_auth_server(
+    client_auth: str = "basic", resource: tuple[str, int, ssl.SSLContext] | None = None, **more: Any
+) -> Iterator[FakeAuthServer]:
+    """One in a thread of its own, for tests without an event loop; ``resource``: see ``show_resource``."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="auth-server")
     thread.start()
 
     async def make() -> FakeAuthServer:
-        return await FakeAuthServer(client_auth, **more).start()
+        made = await FakeAuthServer(client_auth, **more).start()
+        if resource is not None:
+            await made.show_resource(*resource)
+        return made
 
     server = asyncio.run_coroutine_threadsafe(make(), loop).result(20)
     try:

@@ -1,4 +1,4 @@
-"""Certificates that sign themselves, for 127.0.0.1."""
+"""Certificates that sign themselves, for an address of this machine."""
 
 import datetime
 import ipaddress
@@ -28,10 +28,10 @@ class Made(NamedTuple):
         return str(certificate), str(key)
 
 
-def make_certificate() -> Made:
-    """A new key and a certificate of it, good for a day."""
+def make_certificate(address: str = "127.0.0.1") -> Made:
+    """A new key and a certificate of it for this address, good for a day."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address)])
     now = datetime.datetime.now(datetime.UTC)
     serial = x509.random_serial_number()
     certificate = (
@@ -42,9 +42,7 @@ def make_certificate() -> Made:
         .serial_number(serial)
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
         .sign(key, hashes.SHA256())
     )
     return Made(

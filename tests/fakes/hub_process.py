@@ -86,7 +86,7 @@ class FakeAdministration:
 
     async def test_provider(self, name: str, model: str) -> dict[str, Any]:
         if name != "local":
-            raise AdministrationError("invalid", f"the running server has no provider {name!r} to test")
+            raise AdministrationError("not_found", f"the running server has no provider {name!r} to test")
         return {
             "models": ["m1"], "models_error": "", "model": model or "m1", "chat_error": "", "answer_s": 0.1
         }  # fmt: skip

@@ -1,5 +1,6 @@
 """Limits of whole jails by control groups: they hold, end nobody else's jail, and leave no group behind."""
 
+import errno
 import json
 import os
 import signal
@@ -8,12 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
+from jail.host import cgroups
+from jail.host.cgroup_tree import make_groups
 from jail.host.cgroups import Cgroups, sweep
+from jail.host.messages import HostError
 from jail.host.profile import Limits
 from tests.fakes.jails import SOURCE, House
 from tests.fakes.spawner import FakedSpawner, descendants
@@ -29,8 +34,8 @@ _LIMIT_S = 30.0
 
 
 def _usable(place: Path) -> dict[str, int]:
-    with closing(Cgroups.begin(place)) as cgroups:
-        return cgroups.controllers
+    with closing(Cgroups.begin(place)) as made:
+        return made.controllers
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -271,3 +276,32 @@ def test_a_jail_that_spins_leaves_what_is_trusted_its_share(tmp_path: Path) -> N
         for jail in jails:
             assert jail is not None
             cgroups.give_back(jail)
+
+
+def test_a_record_that_the_disk_has_no_room_for_leaves_the_one_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "cgroups.json"
+    cgroups._write(record, ["/before"])
+
+    def full(paths: list[str], file: IO[str]) -> None:
+        file.write(str(paths)[:5])
+        file.flush()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", full)
+    with pytest.raises(HostError, match="No space left"):
+        cgroups._write(record, ["/before", "/after"])
+    assert cgroups._read(record) == [Path("/before")]
+
+
+def test_a_tree_without_a_controller_that_works_is_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, before = make_groups, Path("/proc/self/cgroup").read_text()
+    monkeypatch.setattr(cgroups, "make_groups", lambda *a: replace(plain(*a), controllers=()))
+    with closing(Cgroups.begin(tmp_path)) as made:
+        assert made.controllers == {}
+        assert (tried := cgroups._read(tmp_path / "cgroups.json"))
+        assert Path("/proc/self/cgroup").read_text() == before
+    assert not any(path.exists() for path in tried)

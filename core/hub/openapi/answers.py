@@ -6,7 +6,9 @@ import msgspec
 from msgspec import Meta
 
 from actors.asking import Kind, Resolution
+from core.egress.account_messages import UsageLine
 from core.hub.agents import AgentFile
+from core.ledger.metering import Dimension
 from jail.wire.schema import Limits
 
 
@@ -403,6 +405,43 @@ class RemovedEgressRule(Deleted, frozen=True):
     """A rule."""
 
     id: str
+
+
+class Sums(_Answer, frozen=True):
+    """``used`` today, ``held`` for what runs, and the limits, null where there is none; money is decimal."""
+
+    used: int | str
+    held: int | str
+    soft: int | str | None
+    hard: int | str | None
+
+
+class Standing(_Answer, frozen=True):
+    """A user's day. ``own`` names the limits that are not the configuration's, as ``hard.tokens``."""
+
+    user: str
+    day: str
+    resets_at_s: int
+    currency: str
+    zone: str
+    dimensions: dict[Dimension, Sums]
+    own: list[str]
+
+
+class UsageReport(_Answer, frozen=True):
+    """What was used, the latest days first; ``cut`` where there is more than fits."""
+
+    object: Literal["usage"]
+    data: list[UsageLine]
+    cut: bool
+    currency: str
+    zone: str
+
+
+class UsersUsage(UsageReport, frozen=True, kw_only=True):
+    """What one user used, and how they stand today."""
+
+    today: Standing
 
 
 class Health(_Answer, frozen=True):

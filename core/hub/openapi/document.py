@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from core.hub.openapi.answers import Error, MessagesError
-from core.hub.openapi.table import JSON, ROUTES, Answer, Parameter, Route, Schema
+from core.hub.openapi.route import JSON, Answer, Api, Guard, Parameter, Route, Schema
 
 _REASONS = {
     101: "a WebSocket from here on", 200: "done", 201: "made", 202: "begun",
@@ -24,29 +23,31 @@ _REASONS = {
     507: "the disk is nearly full",
 }  # fmt: skip
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
+# that of an operation, where it is not everybody's else
+_OTHERWISE: dict[Guard, list[dict[str, list[str]]]] = {"open": [], "as configured": [{}, *_SECURITY]}
 _RETRY = {"Retry-After": {"description": "in seconds", "schema": {"type": "integer"}}}
 
 
 @cache
-def encoded_document() -> bytes:
+def encoded_document(api: Api) -> bytes:
     """The document as JSON, indented, a line feed at its end."""
-    return msgspec.json.format(msgspec.json.encode(document(), order="sorted"), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(document(api), order="sorted"), indent=1) + b"\n"
 
 
-def document() -> dict[str, Any]:
-    """The document."""
-    kinds = list(dict.fromkeys(kind for route in ROUTES for kind in _kinds(route)))
+def document(api: Api) -> dict[str, Any]:
+    """The document that describes an API."""
+    kinds = list(dict.fromkeys(kind for route in api.routes for kind in _kinds(route)))
     found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(kinds, found, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for route in ROUTES:
-        paths.setdefault(route.path, {})[route.method] = _operation(route, schemas)
+    for route in api.routes:
+        paths.setdefault(route.path, {})[route.method] = _operation(api, route, schemas)
     made: dict[str, Any] = _portable({
         "openapi": "3.1.0",
         "info": {
-            "title": "Certosa",
+            "title": api.title,
             "version": "1",
-            "description": "The HTTP API of a Certosa server; docs/api.md says more.",
+            "description": api.text,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -55,8 +56,10 @@ def document() -> dict[str, Any]:
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "bearer": {"type": "http", "scheme": "bearer", "description": api.tokens},
+                "apiKey": {
+                    "type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same",
+                },
             },
         },
     })  # fmt: skip
@@ -64,7 +67,8 @@ def document() -> dict[str, Any]:
 
 
 def _kinds(route: Route) -> Iterable[type]:
-    yield MessagesError if route.path == "/v1/messages" else Error
+    if route.errors:
+        yield route.error
     shapes: list[Schema] = [shape for answer in route.answers.values() for _, shape in answer]
     if route.body:
         shapes.append(route.body[1])
@@ -75,15 +79,14 @@ def _kinds(route: Route) -> Iterable[type]:
             yield shape
 
 
-def _operation(route: Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
-    error = MessagesError if route.path == "/v1/messages" else Error
-    answers: dict[int, Answer] = dict.fromkeys(sorted(route.errors), ((JSON, error),))
+def _operation(api: Api, route: Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    answers: dict[int, Answer] = dict.fromkeys(sorted(route.errors), ((JSON, route.error),))
     answers |= route.answers
     if route.method == "head":
         answers = dict.fromkeys(answers, ())
     operation: dict[str, Any] = {
         "summary": route.text,
-        "operationId": _id(route),
+        "operationId": _id(api, route),
         "responses": {
             str(status): _answer(status, answer, schemas) for status, answer in sorted(answers.items())
         },
@@ -95,9 +98,9 @@ def _operation(route: Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
         content = {"schema": _schema(shape, schemas)}
         if route.example is not None:
             content["example"] = route.example
-        operation["requestBody"] = {"required": True, "content": {kind: content}}
-    if route.anybody:
-        operation["security"] = []
+        operation["requestBody"] = {"required": route.body_required, "content": {kind: content}}
+    if route.guard in _OTHERWISE:
+        operation["security"] = _OTHERWISE[route.guard]
     return operation
 
 
@@ -128,8 +131,8 @@ def _schema(shape: Schema, schemas: Mapping[Any, Any]) -> Any:
     return shape
 
 
-def _id(route: Route) -> str:
-    words = re.findall(r"[a-z]+", route.path.removeprefix("/v1"))
+def _id(api: Api, route: Route) -> str:
+    words = re.findall(r"[a-z]+", route.path.removeprefix(api.prefix))
     return "_".join([route.method, *words])
 
 
@@ -143,8 +146,3 @@ def _portable(value: Any) -> Any:
             for key, inner in value.items()
         }
     return [_portable(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _pattern(key: str, value: Any) -> Any:
-    is_pattern = key == "pattern" and isinstance(value, str)
-    return value.replace(r"\Z", "$") if is_pattern else _portable(value)

@@ -1,12 +1,15 @@
-"""GET /v1/openapi.json, for everybody: it says what this version has, and nothing of this server."""
+"""Where an API's description is served: it says what this version has, and nothing of this server."""
 
 from aiohttp import web
 
 from core.hub.openapi.document import encoded_document
+from core.hub.openapi.route import Api
 
-OPENAPI_PATH = "/v1/openapi.json"
 
+def openapi_route(api: Api) -> web.RouteDef:
+    """What to add to the application that the API is; who may read it is for the application to say."""
 
-async def serve_openapi(_: web.Request) -> web.Response:
-    """The document."""
-    return web.Response(body=encoded_document(), content_type="application/json")
+    async def serve(_: web.Request) -> web.Response:
+        return web.Response(body=encoded_document(api), content_type="application/json")
+
+    return web.get(api.path, serve, allow_head=False)

@@ -12,7 +12,7 @@ import pykka
 import pytest
 
 from actors.approvals import ApprovalRules
-from actors.base import Ref, ask
+from actors.base import Ref, ask, tell
 from actors.channel import Bounds
 from actors.edge import Edge
 from actors.fairness import PaceLimits
@@ -97,7 +97,7 @@ class FakeJails:
     def kill(self, life: int, fault: str | None) -> None:
         self.killed.put(life)
         assert self.owner is not None
-        self.owner.tell(JailExited(life, "signal 9"))
+        tell(self.owner, JailExited(life, "signal 9"))  # one that has ended does not hear it
 
 
 class FakeService:
@@ -305,5 +305,23 @@ def test_stopping_the_actor_takes_the_jail_along_and_fails_its_turns(house: Hous
     worker, _ = house.warm(spec)
     stop_and_wait(house.ref, _LIMIT_S)
     assert isinstance(ended(spec), Failure)
+    assert house.jails.killed.get(timeout=_LIMIT_S) == 1
+    worker.sock.close()
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["told to stop", "by a bug"])
+def test_an_actor_that_ends_leaves_no_turn_waiting(house: House, crash: bool) -> None:
+    waiting, foreign = house.spec(), house.spec("2", user="bob")
+    house.ref.tell(StartTurn(waiting))
+    worker = house.jails.workers.get(timeout=_LIMIT_S)
+    worker.pump()  # it is attached now, and never says hello: the turn waits
+    if crash:
+        house.ref.tell(StartTurn(foreign))
+        assert isinstance(ended(foreign), Failure)
+    else:
+        stop_and_wait(house.ref, _LIMIT_S)
+    end = ended(waiting)
+    assert isinstance(end, Failure)
+    assert end.code == "unavailable"
     assert house.jails.killed.get(timeout=_LIMIT_S) == 1
     worker.sock.close()

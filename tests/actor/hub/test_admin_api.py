@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.config import AdminSection
+from core.hub import AdministrationError
 from tests.fakes.hub_process import HubProcess
 from tests.fakes.plain_client import PlainClient
 
@@ -73,3 +74,16 @@ def test_a_vault_that_cannot_answer_is_503_and_no_bad_token(hub: HubProcess, roo
     hub.book.broken = False
     assert root.ask("GET", "/admin/v1/users").status == 200
     assert alice.ask("GET", "/v1/models").status == 200
+
+
+def test_what_cannot_be_done_just_now_says_when_to_try_again(
+    hub: HubProcess, root: PlainClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(on: bool) -> None:
+        raise AdministrationError("unavailable", "the pool does not answer; try again")
+
+    assert root.ask("POST", "/admin/v1/pool/drain").status == 200
+    monkeypatch.setattr(hub.administration, "drain_pool", refuse)
+    answer = root.ask("POST", "/admin/v1/pool/drain")
+    assert (answer.status, answer.error["code"]) == (503, "unavailable")
+    assert int(answer.headers["retry-after"]) > 0

@@ -1,6 +1,7 @@
 """The sessions service against real storage threads: verbs, journal, owners."""
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from actors.service import TurnSpec, VerbRequest
@@ -29,6 +31,7 @@ from core.sessions import (
     TurnExists,
 )
 from core.sessions.eventlog import EventLog, LogPage
+from core.sessions.openturns import OpenTurns
 from core.sessions.store import Outcome, UserStore
 from core.sessions.watching import Lost, Watch
 from core.vault.handle import UserHandle
@@ -528,15 +531,90 @@ def test_a_turn_of_an_earlier_process_goes_on_and_has_its_session_to_itself(tmp_
     rig.close()
 
 
-def test_a_found_turn_that_cannot_go_on_is_closed_and_frees_its_session(tmp_path: Path) -> None:
-    left_by_a_killed_process(tmp_path, ASKED)
+def test_a_found_turn_that_cannot_go_on_is_closed_with_a_report_and_frees_its_session(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path, ASKED, StepBegin(TURN, 1, "read_file", "{}"), StepEnd(TURN, 1, True))
     rig = Rig(tmp_path)
     found: queue.SimpleQueue[GoesOn] = queue.SimpleQueue()
     rig.service.resume_by(lambda _, turn: found.put(turn))
     rig.stored(ALICE, lambda s: None)
     rig.service.give_up(ALICE, found.get(timeout=WAIT_S), Failure("internal", "no such agent"))
-    rig.open(ALICE, OTHER, "s", "me")[0].log.finish(END)
+    opened, spec = rig.open(ALICE, OTHER, "s", "me")
     assert rig.stored(ALICE, lambda s: s.turn_state(TURN))[0] == "failed"
+    assert rig.stored(ALICE, ending_of).message.startswith("no such agent. Completed: step 1 read_file.")
+    said = texts(rig.ask(spec, SessionLoad(OTHER)))
+    assert (said[0], "results that are lost" in said[1].lower(), said[2:]) == ("go", True, ["me"])
+    opened.log.finish(END)
+    rig.close()
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["within its time", "past it"])
+def test_a_found_turn_has_its_session_only_if_that_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    left_by_a_killed_process(tmp_path, ASKED)
+    rig = Rig(tmp_path)
+    found: queue.SimpleQueue[GoesOn] = queue.SimpleQueue()
+    rig.service.resume_by(lambda _, turn: found.put(turn))
+    full = rig.stored(ALICE, fail_the_group)
+    assert isinstance(full, StorageError)
+    assert found.empty()
+    if later:  # it is judged anew, and another way
+        plain = OpenTurns.recover
+        monkeypatch.setattr(OpenTurns, "recover", lambda s, now_s, may: plain(s, now_s + 1_000, may))
+        rig.open(ALICE, OTHER, "s", "me")[0].log.finish(END)
+        assert "interrupted" in rig.stored(ALICE, ending_of).message
+    else:
+        with pytest.raises(SessionBusy):
+            rig.open(ALICE, OTHER, "s", "me")
+        assert found.get(timeout=WAIT_S).turn == TURN
+    assert found.empty()
+    rig.close()
+
+
+def fail_the_group(store: UserStore) -> None:
+    """As SQLite does where the disk is full: it undoes all of it."""
+    store.connection.execute("ROLLBACK")
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE turns SET asked = (SELECT sealed FROM steps)",
+        "UPDATE steps SET sealed = (SELECT sealed FROM meta)",
+        "UPDATE messages SET sealed = x'00'",
+    ],
+)
+def test_a_turn_whose_records_do_not_open_ends_and_keeps_nobody_from_the_rest(
+    tmp_path: Path, harm: str
+) -> None:
+    left_by_a_killed_process(tmp_path, ASKED, StepBegin(TURN, 1, "read_file", "{}"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "alice.db")) as db, db:
+        db.execute(harm)
+    rig = Rig(tmp_path)
+    found: queue.SimpleQueue[GoesOn] = queue.SimpleQueue()
+    rig.service.resume_by(lambda _, turn: found.put(turn))
+    assert "what it did cannot be read" in rig.stored(ALICE, ending_of).message
+    opened, spec = rig.open(ALICE, OTHER, "another", "me")
+    assert texts(rig.ask(spec, SessionLoad(OTHER))) == ["me"]
+    assert found.empty()
+    opened.log.finish(END)
+    rig.close()
+
+
+def test_a_turn_of_another_version_ends_and_its_storage_thread_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Newer(msgspec.Struct):
+        agent: str
+        sampling: Sampling
+        wall_s: int
+        unheard_of: int
+
+    left_by_a_killed_process(tmp_path, Newer("assistant", Sampling(), 900, 1))  # type: ignore[arg-type]
+    rig = Rig(tmp_path)
+    assert "what it did cannot be read" in rig.stored(ALICE, ending_of).message
+    rig.open(BOB, OTHER, "s", "me")[0].log.finish(END)
     rig.close()
 
 

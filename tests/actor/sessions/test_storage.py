@@ -11,6 +11,7 @@ import pytest
 
 from core.errors import CoreError, SealError
 from core.sessions.errors import SessionsError, StorageError
+from core.sessions.openturns import GoesOn, OpenTurns
 from core.sessions.storage import _MAX_OPEN, _MAX_USER_JOBS, Storage
 from core.sessions.store import UserStore
 from core.vault.handle import UserHandle
@@ -194,6 +195,57 @@ def test_work_that_insists_is_tried_again_by_itself_and_told_once_that_it_failed
     assert answers.take() == 1
     assert answers.queue.empty()
     assert do(storage, ALICE, texts) == ["owed"]
+
+
+def test_work_that_insists_is_tried_again_however_much_others_ask_for(tmp_path: Path) -> None:
+    storage, answers, busy = Storage(tmp_path / "sealed", 1), Answers(), True
+
+    def more(_: Any) -> None:
+        if busy:
+            storage.submit(BOB, lambda _: None, more, answers)
+
+    for _ in range(4):
+        more(None)
+    storage.submit(ALICE, failing(1), answers, answers, insists=True)
+    assert isinstance(answers.take(), StorageError)
+    assert answers.take() == 1
+    busy = False
+    storage.stop()
+
+
+def test_work_that_insists_is_done_once_though_it_and_its_group_failed(storage: Storage) -> None:
+    def fail_the_group(store: UserStore) -> None:
+        store.connection.execute("ROLLBACK")
+        raise sqlite3.OperationalError("database or disk is full")
+
+    assert do(storage, ALICE, add("first")) == 1
+    gate, answers = Gate(storage, ALICE), Answers()
+    storage.submit(ALICE, failing(1), answers, answers, insists=True)
+    storage.submit(ALICE, fail_the_group, lambda _: None, lambda _: None)
+    gate.open.set()
+    assert isinstance(answers.take(), StorageError)
+    assert answers.take() == 2
+    assert do(storage, ALICE, texts) == ["first", "owed"]
+    assert answers.queue.empty()
+
+
+def test_what_nobody_foresaw_in_one_users_file_fails_that_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recover(turns: OpenTurns, now_s: float, may_go_on: bool) -> tuple[list[GoesOn], int]:
+        if turns._store.handle is ALICE:
+            raise ValueError("a bug")
+        return [], 0
+
+    storage = Storage(tmp_path / "sealed", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenTurns, "recover", recover)
+        failure = do(storage, ALICE, add("x"))
+        assert isinstance(failure, StorageError)
+        assert "bug" in str(failure)
+        assert do(storage, BOB, add("x")) == 1
+    assert do(storage, ALICE, add("x")) == 1
+    storage.stop()
 
 
 def test_work_that_insists_has_a_last_try_at_the_end(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import json
 
+import msgspec
 import pytest
 
+from core.hub.openapi import ADMIN
 from tests.fakes.plain_client import PlainClient
 from tests.fakes.real_server import Person, RealServer
 
@@ -56,6 +58,27 @@ def test_it_tells_of_the_whole_server_and_of_no_secret(root: PlainClient, alice:
     config = root.ask("GET", "/admin/v1/config").json
     assert config["hub"]["max_turns_per_user"] == 4
     assert "xyzzy-plugh" not in json.dumps([health, jails, sizes, one, providers, config])
+
+
+def test_every_answer_is_as_the_document_describes_it_and_says_nothing_else(
+    root: PlainClient, alice: Person
+) -> None:
+    looked_at = []
+    for route in ADMIN.routes:
+        shape = route.answers[min(route.answers)][0][1]
+        if route.method == "get" and isinstance(shape, type) and issubclass(shape, msgspec.Struct):
+            answer = root.ask("GET", route.path.format(name=alice.name)).json
+            # what a struct does not know is lost on the way
+            again = msgspec.json.encode(msgspec.convert(answer, shape))
+            assert json.loads(again) == answer, route.path
+            looked_at.append(shape.__name__)
+    assert {"ServerHealth", "Pool", "Config", "Providers", "UsersUsage", "AuditLines"} <= set(looked_at)
+
+
+def test_what_is_not_there_is_404_and_what_will_not_do_is_400(root: PlainClient) -> None:
+    assert root.ask("POST", "/admin/v1/providers/nowhere/test").error["code"] == "not_found"
+    assert root.ask("POST", "/admin/v1/providers/builtin/test").error["code"] == "invalid"
+    assert root.ask("POST", "/admin/v1/providers/fake/test").status == 200
 
 
 def test_a_token_made_by_the_command_line_works_until_it_is_revoked(

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from core.hub.openapi.table import ROUTES, Route
+from core.hub.openapi.route import Route
+from core.hub.openapi.table import ROUTES
 from tests.fakes.real_server import LIMIT_S, Person, RealServer
 
 _OPEN = {

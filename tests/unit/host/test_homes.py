@@ -73,3 +73,14 @@ def test_nesting_without_end_is_not_followed(tmp_path: Path, monkeypatch: pytest
 
     (tmp_path / "1/2/3/4/5").mkdir()
     assert not weigh(tmp_path, Limits())[2]
+
+
+def test_names_without_end_are_not_counted_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "_MAX_NAMES", 10)
+    put(tmp_path / "0", 1)
+    for number in range(1, 10):
+        os.link(tmp_path / "0", tmp_path / str(number))
+    assert weigh(tmp_path, Limits())[1:] == (1, True)
+
+    os.link(tmp_path / "0", tmp_path / "10")
+    assert weigh(tmp_path, Limits())[1:] == (1, False)

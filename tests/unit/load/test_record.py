@@ -97,6 +97,8 @@ def test_what_nobody_measured_is_none() -> None:
     found = figures(result)
     assert found["delta_added_p50_ms"] is None
     assert found["least_served"] is None
+    once = result | {"samples": result["samples"][-1:]}
+    assert figures(once)["cpu_core"] is None
 
 
 @given(st.floats(-5, 5), st.floats(-100, 100))

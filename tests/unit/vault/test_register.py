@@ -1,5 +1,6 @@
 """Whoever can write vault.db, but has no master key, adds nothing to it and puts nothing back."""
 
+import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -253,3 +254,50 @@ def test_a_whole_vault_of_a_backup_is_taken(case: Case, tmp_path: Path) -> None:
     case.vault = Vault(case.directory)
     assert case.good(case.tokens["alice"])
     assert not case.good(late)
+
+
+def kept_sum(case: Case) -> tuple[bytes, int]:
+    """The register as it lies in the file: its nonce, and the sum under its mask."""
+    with closing(sqlite3.connect(case.directory / "vault.db")) as db:
+        (kept,) = db.execute("SELECT value FROM meta WHERE key = 'register'").fetchone()
+    return kept[:16], int.from_bytes(kept[16:], "big")
+
+
+def test_what_is_kept_after_many_changes_is_what_a_start_finds(case: Case) -> None:
+    rng = random.Random(7)
+    for number in range(60):
+        user = f"u{number % 5}"
+        case.vault.answer(AddUser(1, user))
+        match rng.randrange(6):
+            case 0:
+                case.vault.answer(RevokeToken(1, case.token(user).token_id))
+            case 1:
+                case.vault.answer(SetUserDisabled(1, user, bool(rng.randrange(2))))
+            case 2:
+                case.vault.answer(SetCredential(1, user, f"c{rng.randrange(3)}", TERMS, "the value of it"))
+            case 3:
+                case.vault.answer(DeleteCredential(1, user, f"c{rng.randrange(3)}"))
+            case 4:
+                case.vault.answer(RemoveUser(1, user))
+            case _:
+                case.token(user)
+        if number % 20 == 0:
+            case.reopen()
+    case.reopen()
+    assert case.good(case.tokens["alice"])
+
+
+def test_what_an_entry_adds_cannot_be_learnt_from_two_registers_and_added_again(case: Case) -> None:
+    old, _ = case.row("tokens", f"token_id = '{case.tokens['bob'].token_id}'"), case.token("alice")
+    _, before = kept_sum(case)
+    case.vault.answer(RevokeToken(1, case.tokens["bob"].token_id))
+    _, after = kept_sum(case)
+    case.vault.answer(SetUserDisabled(1, "alice", True))
+    nonce, now = kept_sum(case)
+    case.reopen()  # as it is, it is right
+    case.put("tokens", old)
+    forged = nonce + ((now + before - after) % (1 << 256)).to_bytes(32, "big")
+    case.edit(("UPDATE meta SET value = ? WHERE key = 'register'", (forged,)))
+    case.vault.close()
+    with pytest.raises(VaultError, match=CHANGED):
+        Vault(case.directory)
