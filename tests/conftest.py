@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from tests.fakes.staged import forget_staged
 from tests.wall.outcomes import Outcomes
 
 _SETTLE_S = 2.0
@@ -51,6 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
             structlog.processors.JSONRenderer(default=repr),
         ]
     )
+
+
+def pytest_unconfigure() -> None:
+    """Remove what :mod:`tests.fakes.staged` kept for all tests of this process."""
+    forget_staged()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from jail.host.running import Phase, RunningJail
 from jail.host.staging import Staged, stage
 from jail.host.system import find_bwrap, find_machine, find_system
 from tests.fakes import jail_shell
+from tests.fakes.staged import lay_staged
 
 SOURCE = Path(__file__).resolve().parents[2]
 UID_BASE = 1_987_000_000
@@ -41,6 +42,7 @@ class House:
         )
         self.layout = Layout(self.data_dir, self.owners)
         self.layout.prepare()
+        lay_staged(self.data_dir)
         self.staged: Staged = stage(self.data_dir, SOURCE)
         self.system = find_system("/usr/bin/python3")
         self.machine = find_machine()

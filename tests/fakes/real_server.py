@@ -20,6 +20,7 @@ import openai
 
 from core.cli.admin import AdminClient
 from core.cli.failure import UNREACHABLE, CommandFailed
+from tests.fakes.staged import lay_staged
 
 LIMIT_S = 60.0
 """How long anything may take on a machine that is busy with something else."""
@@ -202,6 +203,8 @@ class RealServer:
         free = free_ports(2)
         self.hub_port, self.admin_port = hub_port or free[0], free[1]
         self.write_config()
+        self.data_dir.mkdir(mode=0o711, exist_ok=True)
+        lay_staged(self.data_dir)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 command(self._before, "--config", str(self.config_path), "serve"),
