@@ -1,9 +1,11 @@
-"""What the vault's rows have to be: which tokens are live, who is disabled, which version a credential has.
+"""What the vault's rows have to be: which tokens are live, who is disabled, which version a credential has,
+what rules of their own users have for requests outside.
 
 Each row of a token carries a MAC of its own, each credential is sealed with its version; so nobody without
 the master key makes one. But a row that was right once could be put back: a revoked token, a credential that
-was replaced. Hence one hash over all of it, renewed with every change, and a copy in memory that every use is
-held against. Only a whole ``vault.db`` of an earlier day is not told from a backup restored.
+was replaced; and a rule is plain text. Hence one hash over all of it, renewed with every change, and a copy
+in memory that every use is held against. Only a whole ``vault.db`` of an earlier day is not told from a
+backup restored.
 
 The hash is the sum of a MAC of each entry, so that a change costs what it changes and not what there is,
 under a mask that is another each time, so that two of them do not tell what an entry adds (MSet-Add-Hash:
@@ -23,11 +25,15 @@ from core.errors import SealError
 from core.vault.errors import VaultError
 from core.vault.files import create_private, open_private
 from core.vault.keys import MasterKey
+from core.vault.rule_store import RuleRow
 from core.vault.store import VaultStore
 from core.vault.tokens import TokenBound
 
 BOUND_FILE = "vault.bound"
-"""Beside vault.db: its rows are bound to the key, so one without is never taken for an old one again."""
+"""Beside vault.db: its rows are bound to the key, so one without is never taken for an old one again. Rules
+are bound with the others where the file says so; where it is empty they are not yet."""
+
+_WITH_RULES = b"rules\n"
 
 _NONCE_BYTES = 16
 _SUM_BYTES = 32
@@ -59,12 +65,18 @@ def version_entry(owner: str, name: str) -> str:
     return f"version\0{owner}\0{name}"
 
 
+def rule_entry(user: str, rule_id: str) -> str:
+    """A user's own rule for requests outside; its value is the rule's text."""
+    return f"rule\0{user}\0{rule_id}"
+
+
 def _entries_of(store: VaultStore) -> dict[str, str]:
     """What the database says."""
     found = {token_entry(token.at): token.user for token in store.live_tokens()}
     found |= {disabled_entry(user): "" for user in store.disabled_users()}
     found |= {credential_entry(row.owner, row.name): str(row.version) for row in store.credentials.all()}
     found |= {version_entry(owner, name): str(last) for owner, name, last in store.credentials.versions()}
+    found |= {rule_entry(row.user, row.rule_id): row.text for row in store.rules.all()}
     return found
 
 
@@ -146,18 +158,23 @@ class Register:
         self._key = master.register_key()
         self._entries = _entries_of(store)
         self._sum = _Sum(self._key, self._entries)
-        kept, bound = store.register(), _exists(where.with_name(BOUND_FILE))
-        if kept is None and not bound:
-            with store.transaction():
-                self._write(self._key, self._sum)
-            _log.info("vault_bound", entries=len(self._entries))
-        elif kept is None or not self._sum.is_in(kept):
+        path = where.with_name(BOUND_FILE)
+        kept, bound = store.register(), _read(path)
+        if kept is None:
+            right = bound is None
+        else:
+            right = self._sum.is_in(kept) or (bound != _WITH_RULES and self._without_rules().is_in(kept))
+        if not right:
             raise VaultError(
                 f"{where}: was changed by something other than Certosa, or is of another day in parts; put"
                 " the whole vault.db of a backup there"
             )
-        if not bound:
-            create_private(where.with_name(BOUND_FILE), b"")
+        if bound != _WITH_RULES:
+            with store.transaction():
+                self._write(self._key, self._sum)
+            path.unlink(missing_ok=True)
+            create_private(path, _WITH_RULES)
+            _log.info("vault_bound", entries=len(self._entries))
 
     @contextmanager
     def change(self) -> Iterator[Change]:
@@ -197,6 +214,13 @@ class Register:
         if self._entries.get(credential_entry(owner, name)) != str(version):
             raise SealError("a record of the vault is not the newest: an older one was put back")
 
+    def has_rule(self, row: RuleRow) -> bool:
+        """Whether a row is as its user left it."""
+        good = self._entries.get(rule_entry(row.user, row.rule_id)) == row.text
+        if not good:
+            _log.error("rule_row_refused", rule_id=row.rule_id, user=row.user)
+        return good
+
     def rekey(self, master: MasterKey) -> Callable[[], None]:
         """Bind all to another key, within the caller's transaction; to be called once that is committed."""
         key = master.register_key()
@@ -213,9 +237,16 @@ class Register:
             self._store.set_token_mac(token.kind, token.token_id, token.mac(key))
         self._store.set_register(total.masked())
 
+    def _without_rules(self) -> _Sum:
+        """As it was kept before rules were bound too."""
+        others = {at: value for at, value in self._entries.items() if not at.startswith("rule\0")}
+        return _Sum(self._key, others)
 
-def _exists(path: Path) -> bool:
+
+def _read(path: Path) -> bytes | None:
+    """What a file begins with; None where there is none."""
     fd = open_private(path)
-    if fd is not None:
-        os.close(fd)
-    return fd is not None
+    if fd is None:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return file.read(len(_WITH_RULES) + 1)

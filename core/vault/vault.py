@@ -51,7 +51,7 @@ from core.vault.files import prepare_directory
 from core.vault.key_source import KeyFile, KeySource
 from core.vault.keyring import Keyring
 from core.vault.keys import SALT_BYTES
-from core.vault.register import disabled_entry, token_entry
+from core.vault.register import disabled_entry, rule_entry, token_entry
 from core.vault.store import VaultStore
 from core.vault.terms import CredentialTerms
 from core.vault.tokens import KINDS, FreshToken, Kind, TokenBound, hash_token, is_token, make_token, token_at
@@ -263,18 +263,23 @@ class Vault:
 
     @_answer.register
     def _add_rule(self, ask: AddEgressRule) -> Answer:
-        rule_id, new = self._store.rules.add(ask.user, ask.rule, int(self._wall_s()))
-        return EgressRuleAdded(ask.id, rule_id, new)
+        with self._keys.register.change() as change:
+            row, new = self._store.rules.add(ask.user, ask.rule, int(self._wall_s()))
+            change.set(rule_entry(row.user, row.rule_id), row.text)
+        return EgressRuleAdded(ask.id, row.rule_id, new)
 
     @_answer.register
     def _remove_rule(self, ask: RemoveEgressRule) -> Answer:
-        if not self._store.rules.remove(ask.user, ask.rule_id):
-            raise VaultRefusal("no such rule")
+        with self._keys.register.change() as change:
+            if not self._store.rules.remove(ask.user, ask.rule_id):
+                raise VaultRefusal("no such rule")
+            change.drop(rule_entry(ask.user, ask.rule_id))
         return Ok(ask.id)
 
     @_answer.register
     def _list_rules(self, ask: ListEgressRules) -> Answer:
-        return EgressRules(ask.id, tuple(self._store.rules.of(ask.user)))
+        rows = filter(self._keys.register.has_rule, self._store.rules.of(ask.user))
+        return EgressRules(ask.id, tuple(row.kept() for row in rows))
 
     def first_admin_token(self) -> FreshToken | None:
         """An administrator's token where there never was one; to be shown once, here and now.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from core.config import EgressRule
 from core.egress.credential_messages import (
     CredentialKept,
     DeleteCredential,
@@ -33,6 +34,13 @@ from core.egress.messages import (
     TokenRejected,
     VerifyAdminToken,
     VerifyToken,
+)
+from core.egress.rule_messages import (
+    AddEgressRule,
+    EgressRuleAdded,
+    EgressRules,
+    ListEgressRules,
+    RemoveEgressRule,
 )
 from core.vault.errors import VaultError, VaultRefusal
 from core.vault.register import BOUND_FILE
@@ -71,6 +79,16 @@ class Case:
     def value(self) -> str | None:
         found = self.vault.open("alice", "api")
         return None if found is None else found.secret.reveal().removeprefix("the value ")
+
+    def rule(self, host: str) -> str:
+        added = self.vault.answer(AddEgressRule(1, "alice", EgressRule(host)))
+        assert isinstance(added, EgressRuleAdded), added
+        return added.rule_id
+
+    def rules(self, user: str = "alice") -> list[str]:
+        listed = self.vault.answer(ListEgressRules(1, user))
+        assert isinstance(listed, EgressRules), listed
+        return [kept.rule.host for kept in listed.rules]
 
     def good(self, token: TokenMade, admin: bool = False) -> bool:
         answer = self.vault.answer(VerifyAdminToken(1, token.token) if admin else VerifyToken(1, token.token))
@@ -206,6 +224,49 @@ def test_a_deleted_credential_does_not_come_back(case: Case) -> None:
         case.value()
 
 
+def test_a_rule_that_was_written_into_the_file_is_none(case: Case) -> None:
+    case.rule("own.example")
+    case.put("egress_rules", ("alice", "rule_00000000", '{"host":"evil.example"}', 1))
+    assert case.rules() == ["own.example"]
+    with pytest.raises(VaultError, match=CHANGED):
+        case.reopen()
+    case.edit(("DELETE FROM egress_rules WHERE rule_id = 'rule_00000000'", ()))
+    case.vault = Vault(case.directory)
+    assert case.rules() == ["own.example"]
+
+
+def test_a_rule_that_was_changed_or_is_of_another_user_is_none(case: Case) -> None:
+    rule_id = case.rule("own.example")
+    row = case.row("egress_rules", f"rule_id = '{rule_id}'")
+    case.edit(("UPDATE egress_rules SET rule = replace(rule, 'own', 'evil')", ()))
+    assert case.rules() == []
+    case.edit(("UPDATE egress_rules SET rule = replace(rule, 'evil', 'own'), user = 'bob'", ()))
+    assert case.rules() == case.rules("bob") == []
+    case.put("egress_rules", row)
+    assert case.rules() == ["own.example"]
+
+
+def test_a_removed_rule_does_not_come_back(case: Case) -> None:
+    rule_id = case.rule("own.example")
+    row = case.row("egress_rules", f"rule_id = '{rule_id}'")
+    assert case.vault.answer(RemoveEgressRule(1, "alice", rule_id)) == Ok(1)
+    case.put("egress_rules", row)
+    assert case.rules() == []
+    assert case.vault.answer(RemoveEgressRule(1, "alice", rule_id)) == Ok(1)
+    case.reopen()
+
+
+def test_rules_from_before_they_were_bound_are_bound_at_the_next_start(case: Case) -> None:
+    case.put("egress_rules", ("alice", "rule_00000000", '{"host":"own.example"}', 1))
+    (case.directory / BOUND_FILE).write_bytes(b"")
+    for _ in range(2):
+        case.reopen()
+        assert case.rules() == ["own.example"]
+    case.put("egress_rules", ("alice", "rule_11111111", '{"host":"evil.example"}', 1))
+    with pytest.raises(VaultError, match=CHANGED):
+        case.reopen()
+
+
 def test_what_was_bound_once_is_never_bound_anew(case: Case) -> None:
     fresh = make_token()
     case.put("tokens", (fresh.token_id, "alice", fresh.hash, "", 1, None, None, None))
@@ -268,7 +329,7 @@ def test_what_is_kept_after_many_changes_is_what_a_start_finds(case: Case) -> No
     for number in range(60):
         user = f"u{number % 5}"
         case.vault.answer(AddUser(1, user))
-        match rng.randrange(6):
+        match rng.randrange(7):
             case 0:
                 case.vault.answer(RevokeToken(1, case.token(user).token_id))
             case 1:
@@ -279,6 +340,8 @@ def test_what_is_kept_after_many_changes_is_what_a_start_finds(case: Case) -> No
                 case.vault.answer(DeleteCredential(1, user, f"c{rng.randrange(3)}"))
             case 4:
                 case.vault.answer(RemoveUser(1, user))
+            case 5:
+                case.vault.answer(AddEgressRule(1, user, EgressRule(f"h{rng.randrange(3)}.example")))
             case _:
                 case.token(user)
         if number % 20 == 0:
