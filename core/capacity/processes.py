@@ -7,13 +7,16 @@ from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
+_OWN = ("Pss_Anon", "Pss_Shmem", "SwapPss")
 
 
 class Cost(NamedTuple):
-    """``cpu_s`` since its start; ``memory_bytes`` is proportional, 0 where we may not read it."""
+    """``cpu_s`` since its start; ``memory_bytes`` is proportional, ``own_bytes`` the part of it that no file
+    is behind, which others that run the same programs don't move. Both are 0 where we may not read them."""
 
     cpu_s: float
     memory_bytes: int
+    own_bytes: int
     descriptors: int
     threads: int
 
@@ -22,7 +25,9 @@ def cost(pid: int) -> Cost:
     """Of one process. OSError when it is gone or somebody else's."""
     directory = _PROC / str(pid)
     fields = _fields(directory)
-    return Cost(_cpu_s(fields), _memory_bytes(directory), len(os.listdir(directory / "fd")), int(fields[17]))
+    sizes = _sizes(directory)
+    own = sum(sizes.get(name, 0) for name in _OWN)
+    return Cost(_cpu_s(fields), sizes.get("Pss", 0), own, len(os.listdir(directory / "fd")), int(fields[17]))
 
 
 def cpu_below_s(pid: int, without: frozenset[int]) -> float:
@@ -52,9 +57,11 @@ def _cpu_s(fields: list[str]) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _memory_bytes(directory: Path) -> int:
+def _sizes(directory: Path) -> dict[str, int]:
+    """What proc_pid_smaps(5) has of a process, in bytes by name; nothing where we may not read it."""
     try:
         lines = (directory / "smaps_rollup").read_text().splitlines()
     except PermissionError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
+        return {}
+    fields = (line.split() for line in lines if line.endswith(" kB"))
+    return {name.rstrip(":"): int(size) << 10 for name, size, _ in fields}

@@ -89,9 +89,7 @@ def _trends(samples: list[dict[str, Any]]) -> Figures:
     found: Figures = {}
     hours = [sample["at_s"] / 3_600 for sample in samples]
     trusted = [name for name in samples[-1]["processes"] if name in TRUSTED]
-    sizes = {
-        name: [sample["processes"][name]["memory_bytes"] / _MIB for sample in samples] for name in trusted
-    }
+    sizes = {name: [sample["processes"][name]["own_bytes"] / _MIB for sample in samples] for name in trusted}
     sizes["a_jail"] = [sample["jail_bytes"] / _MIB / max(1, sample["jails"]) for sample in samples]
     for name, values in sizes.items():
         slope, error = slope_and_error(hours, values)

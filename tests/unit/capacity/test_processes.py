@@ -1,7 +1,9 @@
 """What processes cost, looked at this one and those below it."""
 
+import mmap
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,22 @@ def test_this_process_has_used_and_holds_something() -> None:
     assert now.memory_bytes > 1 << 20
     assert now.threads >= 1
     assert now.descriptors >= 1
+
+
+def test_what_is_allocated_is_ones_own_and_what_a_file_is_behind_is_not(tmp_path: Path) -> None:
+    large = 32 << 20
+    path = tmp_path / "file"
+    path.write_bytes(bytes(large))
+    before = cost(os.getpid())
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert sum(mapped[::4096]) == 0
+        beside_a_file = cost(os.getpid())
+    allocated = bytes(large // 2) + b"x" * (large // 2)
+    with_more = cost(os.getpid())
+    del allocated
+    assert beside_a_file.memory_bytes - before.memory_bytes > large * 0.9
+    assert beside_a_file.own_bytes - before.own_bytes < large * 0.1
+    assert with_more.own_bytes - before.own_bytes > large * 0.9
 
 
 def test_a_process_that_is_not_there_is_an_error() -> None:

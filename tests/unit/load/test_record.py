@@ -56,7 +56,8 @@ def _recorder() -> Recorder:
 
 def _result() -> dict[str, Any]:
     def process(cpu_s: float) -> dict[str, Any]:
-        return {"cpu_s": cpu_s, "memory_bytes": 10 << 20, "descriptors": 9, "threads": 3}
+        sizes = {"memory_bytes": 10 << 20, "own_bytes": 6 << 20}
+        return {"cpu_s": cpu_s, **sizes, "descriptors": 9, "threads": 3}
 
     samples = [
         {
