@@ -90,8 +90,8 @@ class SpawnerEnd:
         try:
             files = await self._mount(question)
             answer = MountsGiven(question.request, tuple(files))
-        except VaultUnavailable as error:
-            answer = MountsRefused(question.request, str(error))
+        except (VaultUnavailable, OSError) as error:
+            answer = MountsRefused(question.request, str(error)[:1_000])
         try:
             send_message(self._sock, answer, more=tuple(files.values()))
         except OSError as error:

@@ -97,10 +97,11 @@ class ForkStarter:
         try:
             conn.setblocking(False)
             with ExitStack() as given:
-                # opened anew: a second builder's bwrap must not begin where the first one's left off
-                fds = [os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC) for fd in mounts]
-                for fd in fds:
-                    given.callback(os.close, fd)
+                fds: list[int] = []
+                for fd in mounts:
+                    # opened anew: a second builder's bwrap must not begin where the first one's left off
+                    fds.append(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
+                    given.callback(os.close, fds[-1])
                 send_message(conn, request, listener.fileno(), fds)
             self.template.fork(end)
         except BaseException:

@@ -170,7 +170,8 @@ class Jails:
 
     def start(self, request: StartJail) -> None:
         """Start a jail, now or when fewer are starting. Raises HostError for a life in use."""
-        if request.life in self._entries or request in self._not_begun():
+        begun = {*self._entries, *self._asking, *(wanted.request.life for wanted in self._waiting)}
+        if request.life in begun:
             raise HostError(f"life {request.life} is in use")
         if not self._open:
             self._fail(request, "the server is shutting down")

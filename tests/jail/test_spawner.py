@@ -494,3 +494,13 @@ def test_the_end_of_core_ends_what_waits_for_egress(begin: Begin) -> None:
     spawner.start_jail(1, "alice")
     assert spawner.run(1, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
     assert spawner.stop() == 0
+
+
+def test_a_life_that_waits_for_egress_is_in_use(begin: Begin) -> None:
+    spawner = begin(mounted=MOUNTED)
+    spawner.begin()
+
+    _ask_jail(spawner, 1, "alice")
+    _ask_jail(spawner, 1, "carol")
+
+    assert "life 1 is in use" in spawner.events.until(event="core_fault_seen")["message"]
