@@ -56,6 +56,7 @@ from core.lag import watch_timers
 from core.limits import HomeBook, JailLimits
 from core.log import configure_logging, set_level
 from core.metrics import Metrics
+from core.mounts import Mounts
 from core.observer import CoreObserver
 from core.policy import Policy
 from core.pool.actor import Pool, PoolActor
@@ -146,6 +147,7 @@ class Core:
         self._host = Host(self._host_uid, metrics.ask_timed_out)
         self._pool = Pool(metrics.ask_timed_out)
         self._limits = JailLimits(config.jail)
+        self._mounts = Mounts(config.vault)
         self._homes = HomeBook(self._limits)
         self._agents = Agents(data_dir / "users", config)
         self._tls = {name: _tls(name, tls) for name in ("hub", "admin")}
@@ -167,7 +169,8 @@ class Core:
                 administration=AuditedAdministration(self._administration(), self._auditor),
                 accounts=CoreAccounts(self._link, self._table, self._auditor),
                 login_failed=self._auditor.login_failed,
-                credentials=AuditedKeeper(CredentialDesk(self._link), self._auditor),
+                credentials=AuditedKeeper(CredentialDesk(self._link, self._on_credential), self._auditor),
+                mounts=self._mounts,
                 connector=AuditedConnector(ConnectDesk(self._link), self._auditor),
                 reporter=self._auditor,
                 egress=RuleDesk(self._link, self._table, self._auditor, lambda: self._config.egress),
@@ -367,6 +370,11 @@ class Core:
         self._metrics.pool.show(await self._pool.watch())
         return ()
 
+    def _on_credential(self, owner: str, name: str) -> None:
+        """One may be another by now: what lies in a jail as a file must not stay there."""
+        if name in self._mounts(owner):
+            self._pool.renew(owner)
+
     def _missing(self) -> list[str]:
         return [] if self._link.up else ["egress"]
 
@@ -424,6 +432,8 @@ class Core:
         self._hub.apply(config.hub, config.access)
         self._pool.apply(_budget(config))
         self._limits.use(config.jail)
+        for user in self._mounts.use(config.vault):
+            self._pool.renew(user)
         self._log.info("config_used")
 
     async def _state(self) -> dict[str, Any]:

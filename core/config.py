@@ -20,6 +20,7 @@ from core.audit.section import AuditSection
 from core.errors import ConfigError
 from core.ledger.section import PriceSection, UsageSection, cost_fault, price_fault
 from core.oauth.section import OAuthSection, is_safe, oauth_fault
+from jail.host.messages import MAX_MOUNTS, CredentialName
 from jail.wire.schema import FROM_JAIL, RESERVED_FROM_JAIL, Limits, Name
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -300,6 +301,20 @@ class EgressSection(_Section, frozen=True):
     max_fetches_per_user: Annotated[int, Meta(ge=1, le=1_000, description="at once; more are refused")] = 16
 
 
+class MountSection(_Section, frozen=True):
+    """[[vault.mount]]: a credential that lies in its users' jails as a file. docs/credentials.md says what
+    that gives up.
+    """
+
+    credential: Annotated[
+        CredentialName, Meta(description="its name, as in `certosa credential set NAME`; the file's too")
+    ]
+    users: Annotated[
+        tuple[UserName, ...],
+        Meta(min_length=1, max_length=10_000, description="whose own one, in their jail"),
+    ]
+
+
 class VaultSection(_Section, frozen=True):
     """[vault]"""
 
@@ -307,6 +322,10 @@ class VaultSection(_Section, frozen=True):
         str,
         Meta(description="a file with the master key's 32 bytes, kept elsewhere than in the data directory"),
     ] = ""
+    mount: Annotated[
+        tuple[MountSection, ...],
+        Meta(max_length=1_000, description="[[vault.mount]]: credentials that lie in jails as files; none"),
+    ] = ()
 
 
 class PoolUserSection(_Section, frozen=True):
@@ -671,6 +690,7 @@ def _check_meaning(config: Config, text: str, source: str) -> Config:
     if config.vault.master_key and not Path(config.vault.master_key).is_absolute():
         where = _line(text, ("vault", "master_key"))
         raise ConfigError(f"{source}{where}: vault.master_key: not an absolute path")
+    _check_mounts(config, text, source)
     _check_listeners(config, text, source)
     _check_usage(config, text, source)
     _check_jails(config, text, source)
@@ -709,6 +729,20 @@ def _check_egress(config: Config, text: str, source: str) -> None:
                 except ValueError as error:
                     where = _line(text, ("egress", key, "networks"))
                     raise ConfigError(f"{source}{where}: egress.{key}.networks: {error}") from None
+
+
+def _check_mounts(config: Config, text: str, source: str) -> None:
+    for user in sorted({user for mount in config.vault.mount for user in mount.users}):
+        if (count := len(mounts_of(config.vault, user))) > MAX_MOUNTS:
+            where = _line(text, ("vault", "mount"))
+            raise ConfigError(
+                f"{source}{where}: vault.mount: {user} has {count} of them; a jail has room for {MAX_MOUNTS}"
+            )
+
+
+def mounts_of(section: VaultSection, user: str) -> tuple[str, ...]:
+    """The credentials that may lie in a user's jail as files, in order."""
+    return tuple(sorted({mount.credential for mount in section.mount if user in mount.users}))
 
 
 def path_fault(path: str) -> str:

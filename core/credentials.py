@@ -1,5 +1,7 @@
 """What the hub may do with credentials: everything but read a value."""
 
+from collections.abc import Callable
+
 import structlog
 
 from core.egress.credential_messages import (
@@ -30,10 +32,14 @@ from core.vault.terms import CredentialTerms
 
 
 class CredentialDesk:
-    """Implements core.hub.credentials.Keeper by asking egress."""
+    """Implements core.hub.credentials.Keeper by asking egress.
 
-    def __init__(self, link: EgressLink) -> None:
-        self._link = link
+    Args:
+        changed: told an owner and a name that may have another value now, or none.
+    """
+
+    def __init__(self, link: EgressLink, changed: Callable[[str, str], None]) -> None:
+        self._link, self._changed = link, changed
 
     async def list(self, owner: str) -> list[CredentialInfo]:
         """An owner's, without values."""
@@ -42,14 +48,20 @@ class CredentialDesk:
 
     async def set(self, owner: str, name: str, terms: CredentialTerms, new: NewValue) -> int:
         """Keep one; its version."""
-        kept = await answered(
-            self._link.ask(lambda i: SetCredential(i, owner, name, terms, new.value, new.sealed))
-        )
+        try:
+            kept = await answered(
+                self._link.ask(lambda i: SetCredential(i, owner, name, terms, new.value, new.sealed))
+            )
+        finally:
+            self._changed(owner, name)  # without an answer it may have been kept all the same
         return int(kept.version)
 
     async def delete(self, owner: str, name: str) -> None:
         """Forget one."""
-        await answered(self._link.ask(lambda i: DeleteCredential(i, owner, name)), "not_found")
+        try:
+            await answered(self._link.ask(lambda i: DeleteCredential(i, owner, name)), "not_found")
+        finally:
+            self._changed(owner, name)
 
     async def box_key(self) -> bytes:
         """The public key that values may be sealed to."""

@@ -34,6 +34,7 @@ LIVE = (
     "agent",
     "usage.soft",
     "usage.hard",
+    "vault.mount",
     "egress",
     "providers",
     "oauth",

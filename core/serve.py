@@ -24,6 +24,7 @@ from core.errors import CoreError
 from core.limits import JailLimits
 from core.log import configure_logging
 from core.master_keys import open_master_keys
+from core.mounts import Mounts
 from core.opening import open_to_judge
 from core.reload import TLS_FILES, Reloader, config_file
 from jail.host.doctor import DoctorConfig, Report, run_doctor
@@ -69,10 +70,20 @@ def serve(config: Config, config_path: Path | None) -> int:
         _check_interpreter(owners)
         _refuse_second(data_dir)
         start = _attack_first(doctor_config(spawner, config_path), log)
-        limits = JailLimits(config.jail)
-        spawner = replace(spawner, start=start, max_starting=config.starting_at_once(start), limits_of=limits)
+        limits, mounts = JailLimits(config.jail), Mounts(config.vault)
+        spawner = replace(
+            spawner,
+            start=start,
+            max_starting=config.starting_at_once(start),
+            limits_of=limits,
+            mounts_of=mounts,
+        )
         fds = _descriptors(config, data_dir, owners, held)
         core, egress = _services(data_dir, staged, owners, fds)
+
+        def use(new: Config) -> None:
+            limits.use(new.jail)
+            mounts.use(new.vault)
 
         def observe(event: str, values: Mapping[str, Any]) -> None:
             _log(log, event, values)
@@ -89,7 +100,7 @@ def serve(config: Config, config_path: Path | None) -> int:
             config_text(config_path),
             config_path,
             lambda new: open_files(new, data_dir, owners),
-            lambda new: limits.use(new.jail),
+            use,
         )
         return run_spawner(spawner, core, egress, observe, reload, os.environ)
 

@@ -22,6 +22,7 @@ CoreKind = Literal[
 EgressKind = Literal[
     "server_started", "limit_reached", "egress_allowed", "egress_refused",
     "credential_set", "credential_deleted", "credential_used", "credential_refused", "credential_renewed",
+    "credential_mounted",
     "egress_rule_added", "egress_rule_removed",
     "log_opened", "log_damaged", "log_gap",
 ]  # fmt: skip

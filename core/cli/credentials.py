@@ -155,6 +155,8 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def _state(row: dict[str, Any]) -> str:
+    if path := row["mounted_at"]:
+        return f"in your jail, at {path}"
     grant = row.get("grant")
     if not grant:
         return ""

@@ -96,7 +96,7 @@ async def _run(
     with contextlib.ExitStack() as held:
         held.callback(StateDump(dump, egress.state).close)
         if spawner is not None:
-            held.callback(SpawnerEnd(spawner, egress.reload).close)
+            held.callback(SpawnerEnd(spawner, egress.reload, egress.mounting.answer).close)
         error = await egress.serve(core)
     if error is not None:
         _log.error("egress_ended", reason=str(error))

@@ -39,6 +39,7 @@ from core.egress.messages import (
     RemoveUser,
     TryProvider,
 )
+from core.egress.mounting import Mounting
 from core.egress.oauth_messages import OAuthQuestion
 from core.egress.outside import Outside, SentValues
 from core.egress.own_rules import OwnRules
@@ -57,6 +58,7 @@ from core.lag import watch_loop
 from core.ledger.metering import LedgerUnavailable, Met
 from core.log import set_level
 from core.metrics import EgressMetrics
+from core.mounts import Mounts
 from core.oauth.desk import OAuthDesk
 from core.vault.actor import OPERATIONS, Ask, VaultActor
 from core.vault.vault import Answer, Vault
@@ -91,7 +93,9 @@ class Egress:
         self.link = Link(self._received, self._opened)
         self.accounts_ended = self._loop.create_future()
         self._accounts = Accounts(opened, config, self.link.send, self._on_accounts_ended, self._metrics)
-        self._oauth = OAuthDesk(self._access, self._accounts.auditor, config, self.link.send)
+        self._mounts = Mounts(config.vault)
+        self._oauth = OAuthDesk(self._access, self._accounts.auditor, config, self.link.send, self._mounts)
+        self.mounting = Mounting(self._mounts, self._access.open, self._accounts.auditor)
         self._registry = self._make_providers(config, keys, striker)
         self._keyed = frozenset(keys)
         self._config = config
@@ -172,6 +176,7 @@ class Egress:
         self._accounts.use(config)
         self._fetches.use(self._outside(config))
         self._oauth.use(config)
+        self._mounts.use(config.vault)
         _log.info("config_used")
 
     def _use_providers(self, config: Config) -> set["asyncio.Task[None]"]:

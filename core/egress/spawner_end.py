@@ -1,14 +1,27 @@
-"""Egress's end of the pair on which the spawner hands over what is new at SIGHUP."""
+"""Egress's end of the pair on which the spawner hands over what is new at SIGHUP, and asks for mounts."""
 
 import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
-from jail.host.messages import Handed, HostError, Ping, Pong, Reload, ToEgress, receive_message, send_message
+from core.egress.vault_access import VaultUnavailable
+from jail.host.messages import (
+    AskMounts,
+    Handed,
+    HostError,
+    MountsGiven,
+    MountsRefused,
+    Ping,
+    Pong,
+    Reload,
+    ToEgress,
+    receive_message,
+    send_message,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -17,12 +30,19 @@ class SpawnerEnd:
     """Collects what is handed over until it is to be used. On the running loop's thread.
 
     Args:
-        sock: ours; the other end says nothing but Handed, Reload, and Ping, which is answered.
+        sock: ours; the other end says nothing but Handed, Reload, and Ping and AskMounts, which are answered.
         reload: is given the descriptors by flag, and closes them.
+        mount: gives a memory file by name; raises VaultUnavailable.
     """
 
-    def __init__(self, sock: socket.socket, reload: Callable[[dict[str, int]], None]) -> None:
-        self._sock, self._reload = sock, reload
+    def __init__(
+        self,
+        sock: socket.socket,
+        reload: Callable[[dict[str, int]], None],
+        mount: Callable[[AskMounts], Awaitable[dict[str, int]]],
+    ) -> None:
+        self._sock, self._reload, self._mount = sock, reload, mount
+        self._answers: set[asyncio.Task[None]] = set()
         self._handed: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
@@ -33,6 +53,8 @@ class SpawnerEnd:
         if self._sock.fileno() >= 0:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
+        for answer in self._answers:
+            answer.cancel()
         self._forget()
 
     def _on_readable(self) -> None:
@@ -54,9 +76,30 @@ class SpawnerEnd:
             # a spawner that does not read is about to end us anyway
             with contextlib.suppress(OSError):
                 send_message(self._sock, Pong())
+        elif isinstance(message, AskMounts):
+            answer = self._loop.create_task(self._answer(message))  # it asks for no more jails than may live
+            self._answers.add(answer)
+            answer.add_done_callback(self._answers.discard)
         elif isinstance(message, Reload):
             handed, self._handed = self._handed, {}
             self._reload(handed)
+
+    async def _answer(self, question: AskMounts) -> None:
+        files: dict[str, int] = {}
+        answer: MountsGiven | MountsRefused
+        try:
+            files = await self._mount(question)
+            answer = MountsGiven(question.request, tuple(files))
+        except (VaultUnavailable, OSError) as error:
+            answer = MountsRefused(question.request, str(error)[:1_000])
+        try:
+            send_message(self._sock, answer, more=tuple(files.values()))
+        except OSError as error:
+            # the spawner gives up waiting, and says so to whoever wanted the jail
+            _log.error("mounts_not_sent", user=question.user, error=str(error))
+        finally:
+            for fd in files.values():
+                os.close(fd)
 
     def _drop(self, name: str) -> None:
         if (fd := self._handed.pop(name, None)) is not None:

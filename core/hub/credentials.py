@@ -12,6 +12,7 @@ from core.hub.bodies import as_expected, as_json, read_body
 from core.hub.errors import invalid
 from core.vault.handle import UserHandle
 from core.vault.terms import CredentialTerms
+from jail.host.profile import CREDENTIALS_DIR
 
 OwnerOf = Callable[[web.Request], Awaitable[UserHandle | None]]
 
@@ -65,11 +66,13 @@ class CredentialApi:
 
     Args:
         owner: whose a request is about, None for the operator; HubError where it may not.
+        mounts: names of a user's credentials that lie in their jail as files.
     """
 
-    def __init__(self, keeper: Keeper, owner: OwnerOf) -> None:
-        self._keeper = keeper
-        self._owner = owner
+    def __init__(
+        self, keeper: Keeper, owner: OwnerOf, mounts: Callable[[str], tuple[str, ...]] = lambda _: ()
+    ) -> None:
+        self._keeper, self._owner, self._mounts = keeper, owner, mounts
 
     def routes(self) -> list[web.RouteDef]:
         """Where they answer."""
@@ -82,8 +85,9 @@ class CredentialApi:
 
     async def all(self, request: web.Request) -> web.Response:
         """Every credential of the owner's, never its value."""
-        owner = await self._owner(request)
-        rows = [_row(one) for one in await self._keeper.list(_name(owner))]
+        owner = _name(await self._owner(request))
+        mounts = self._mounts(owner)
+        rows = [_row(one, one.name in mounts) for one in await self._keeper.list(owner)]
         return as_json({"object": "list", "data": rows})
 
     async def put(self, request: web.Request) -> web.Response:
@@ -140,10 +144,13 @@ def _name(owner: UserHandle | None) -> str:
     return "" if owner is None else owner.user
 
 
-def _row(one: CredentialInfo) -> dict[str, object]:
+def _row(one: CredentialInfo, named: bool) -> dict[str, object]:
+    mounted = named and one.terms.kind != "oauth2"
     terms = {field: getattr(one.terms, field) for field in CredentialTerms.__struct_fields__}
     grant = msgspec.to_builtins(one.grant) if one.grant else None
     return {
         "object": "credential", "name": one.name, **terms, "version": one.version,
         "created_s": one.created_s, "used_s": one.used_s, "grant": grant,
+        "scope": "mount" if mounted else "broker",
+        "mounted_at": f"{CREDENTIALS_DIR}/{one.name}" if mounted else None,
     }  # fmt: skip

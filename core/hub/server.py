@@ -85,6 +85,7 @@ class HubParts:
     metrics: Metrics
     administration: Administration
     credentials: Keeper
+    mounts: Callable[[str], tuple[str, ...]]
     egress: RuleKeeper
     connector: Connector
     reporter: Reporter
@@ -271,7 +272,7 @@ class HubServer:
         app.add_routes(self._live.routes())
         app.add_routes(ApprovalApi(parts.verifier, parts.approvals).routes())
         app.add_routes(AgentApi(parts.verifier, parts.agents).routes())
-        app.add_routes(CredentialApi(parts.credentials, self._user).routes())
+        app.add_routes(CredentialApi(parts.credentials, self._user, parts.mounts).routes())
         app.add_routes(EgressApi(parts.egress, self._rules_of).routes("/v1"))
         app.add_routes(ConnectApi(parts.connector, self._user).routes())
         app.add_routes([openapi_route(PUBLIC)])

@@ -47,6 +47,7 @@ class Connecting:
         sections: by name; ``public_url`` is hub.public_url. Both may be replaced by :meth:`use`.
         clock_s: a monotonic time.
         second_s: how long a second of a device's interval lasts here.
+        mounts: names of a user's credentials that lie in their jail as files, as no account can.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class Connecting:
         public_url: str,
         clock_s: Callable[[], float] = monotonic,
         second_s: float = 1.0,
+        mounts: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
+        self._mounts = mounts
         self._vault, self._client, self._auditor = vault, client, auditor
         self._clock_s, self._second_s = clock_s, second_s
         self._table = PendingTable()
@@ -110,6 +113,11 @@ class Connecting:
             )
         terms, flow = self._terms(ask, section), self._flow(ask, section)
         scopes = ask.scopes or section.scopes
+        if ask.name in self._mounts(ask.owner):
+            raise VaultRefusal(
+                f"{ask.name} is, by the operator's configuration, a key that lies in your jail as a file; an"
+                " account's token changes and cannot: choose another name"
+            )
         if strange := set(scopes) - set(section.scopes):
             raise VaultRefusal(f"scopes: {ask.provider} may not be asked for {', '.join(sorted(strange))}")
         self._table.admit(ask.owner, self._clock_s())

@@ -30,10 +30,16 @@ class OAuthDesk:
         auditor: of what happens.
         config: the whole.
         send: takes a message for core.
+        mounts: see Connecting.
     """
 
     def __init__(
-        self, vault: VaultAccess, auditor: Auditor, config: Config, send: Callable[[msgspec.Struct], None]
+        self,
+        vault: VaultAccess,
+        auditor: Auditor,
+        config: Config,
+        send: Callable[[msgspec.Struct], None],
+        mounts: Callable[[str], tuple[str, ...]],
     ) -> None:
         async def secret(name: str) -> Secret | None:
             found = await vault.open("", f"oauth:{name}")
@@ -42,7 +48,9 @@ class OAuthDesk:
         self._send = send
         self._client = OAuthClient(secret)
         self.credentials = Renewing(vault, self._client, config.oauth, auditor)
-        self._connecting = Connecting(vault, self._client, auditor, config.oauth, config.hub.public_url)
+        self._connecting = Connecting(
+            vault, self._client, auditor, config.oauth, config.hub.public_url, mounts=mounts
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     def use(self, config: Config) -> None:

@@ -14,7 +14,7 @@ from actors.supervisor import Timers
 from actors.user_messages import EvictJail, JailExited, JailFailed, JailKilled
 from core.errors import LinkError
 from core.metrics import PoolMetrics
-from core.pool.jails import Budget, Decision, Evict, Jail, PoolNow, Refuse, Start
+from core.pool.jails import Budget, Decision, Evict, Jail, PoolNow, Refuse, Start, Why
 from core.pool.meminfo import available_bytes, machine
 from core.pool.policy import PoolPolicy
 from jail.host.messages import JailUse
@@ -98,6 +98,7 @@ class EvictUser:
     """Ask: have a user's jail go when nothing runs in it any more. Answers whether there was one."""
 
     user: str
+    why: Why = "operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +266,8 @@ class PoolActor(Actor):
                 answer = self._view(now_s)
             case WatchPool():
                 answer = policy.now(machine())
-            case EvictUser(user):
-                answer = self._evict(user)
+            case EvictUser(user, why):
+                answer = self._evict(user, why)
             case KillUser(user):
                 answer = self._end(user)
             case ReleaseUser(user):
@@ -321,12 +322,12 @@ class PoolActor(Actor):
         if owner is not None:
             tell(owner, message)  # one that is gone takes its jail along
 
-    def _evict(self, user: str) -> bool:
+    def _evict(self, user: str, why: Why) -> bool:
         """Told to the actor even where the pool thinks the jail busy: it knows best when that ends."""
         jail = self._policy.find(user)
         if jail is not None and jail.state != "queued":
-            self._metrics.evicted("operator")
-            self.observer.note("jail_evicted", user=user, life=jail.life, why="operator")
+            self._metrics.evicted(why)
+            self.observer.note("jail_evicted", user=user, life=jail.life, why=why)
             self._tell_owner(jail.life, EvictJail(jail.life, True))
         return jail is not None
 
@@ -427,6 +428,10 @@ class Pool:
     def apply(self, budget: Budget) -> None:
         """Go on with other limits."""
         tell(self._actor, Apply(budget))
+
+    def renew(self, user: str) -> None:
+        """Have a user's jail go when nothing runs in it: the credentials in the next one are others."""
+        tell(self._actor, EvictUser(user, "credential"))
 
     async def describe(self) -> PoolView:
         """The jails as they stand. Raises LinkError."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 State = Literal["queued", "starting", "busy", "idle", "leaving"]
-Why = Literal["idle", "room", "memory", "pressure", "operator"]
-"""Idle too long; the number of jails; the pool's own memory; the machine's; somebody said so."""
+Why = Literal["idle", "room", "memory", "pressure", "operator", "credential"]
+"""Idle too long; the number of jails; the pool's own memory; the machine's; somebody said so; what lies in it
+as a file is another by now."""
 WhyNot = Literal["queue", "deadline", "draining", "held"]
 
 

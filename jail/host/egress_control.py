@@ -1,4 +1,4 @@
-"""The spawner's end of its pair to egress: what is new goes over it, answers that it lives come back."""
+"""The spawner's end of its pair to egress: what is new and questions go over it, answers come back."""
 
 import os
 import socket
@@ -7,7 +7,18 @@ from collections.abc import Callable
 import msgspec
 
 from jail.host.loop import Loop
-from jail.host.messages import FromEgress, HostError, receive_message, send_message
+from jail.host.messages import (
+    MAX_MOUNTS,
+    FromEgress,
+    HostError,
+    MountsGiven,
+    MountsRefused,
+    Pong,
+    receive_with_fds,
+    send_message,
+)
+
+OnMounts = Callable[[MountsGiven | MountsRefused, tuple[int, ...]], None]
 
 
 class EgressControl:
@@ -15,11 +26,14 @@ class EgressControl:
 
     Args:
         answered: called for each Pong.
+        mounts: takes each answer to AskMounts, and the descriptors that came along.
         fault: is told, once, that this end is of no more use, and why; "" where egress closed its own.
     """
 
-    def __init__(self, loop: Loop, answered: Callable[[], None], fault: Callable[[str], None]) -> None:
-        self._loop, self._answered, self._fault = loop, answered, fault
+    def __init__(
+        self, loop: Loop, answered: Callable[[], None], mounts: OnMounts, fault: Callable[[str], None]
+    ) -> None:
+        self._loop, self._answered, self._mounts, self._fault = loop, answered, mounts, fault
         self._sock, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock.setblocking(False)
         loop.watch(self._sock.fileno(), self._on_word)
@@ -39,7 +53,7 @@ class EgressControl:
         if self._sock.fileno() < 0:  # closed by who was called just before us
             return
         try:
-            received = receive_message(self._sock, FromEgress)
+            received = receive_with_fds(self._sock, FromEgress, MAX_MOUNTS)
         except BlockingIOError:
             return
         except (HostError, OSError) as error:
@@ -48,11 +62,15 @@ class EgressControl:
         if received is None:
             self._end("")
             return
-        if received[1] is not None:  # nothing that egress may say comes with one
-            os.close(received[1])
-            self._end("a word came with a descriptor")
-            return
-        self._answered()
+        match received:
+            case MountsGiven() | MountsRefused() as answer, fds:
+                self._mounts(answer, fds)
+            case Pong(), ():
+                self._answered()
+            case _, fds:
+                for fd in fds:
+                    os.close(fd)
+                self._end("a word came with a descriptor")
 
     def _end(self, why: str) -> None:
         self.close()

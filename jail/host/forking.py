@@ -12,8 +12,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 from jail.host.edges import Edges
@@ -73,7 +74,8 @@ class ForkStarter:
         try:
             listener, edge = self._edges.pair()
             try:
-                return ForkedJail(self._ask, request, listener, edge, began)
+                ask = partial(self._ask, spec.mount_fds)
+                return ForkedJail(ask, request, listener, edge, began)
             except BaseException:
                 listener.close()
                 edge.close()
@@ -89,12 +91,18 @@ class ForkStarter:
         """See :class:`jail.host.launcher.Starter`."""
         self.template.close()
 
-    def _ask(self, request: BuildJail, listener: socket.socket) -> socket.socket:
+    def _ask(self, mounts: Sequence[int], request: BuildJail, listener: socket.socket) -> socket.socket:
         """Have a builder made for a request; our end of the socket to it. Raises HostError, OSError."""
         conn, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             conn.setblocking(False)
-            send_message(conn, request, listener.fileno())
+            with ExitStack() as given:
+                fds: list[int] = []
+                for fd in mounts:
+                    # opened anew: a second builder's bwrap must not begin where the first one's left off
+                    fds.append(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
+                    given.callback(os.close, fds[-1])
+                send_message(conn, request, listener.fileno(), fds)
             self.template.fork(end)
         except BaseException:
             conn.close()

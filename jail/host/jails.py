@@ -23,6 +23,7 @@ from jail.host.messages import (
     StartJail,
     ToCore,
 )
+from jail.host.mounts import MountFiles, Mounts
 from jail.host.profile import Limits, Profile, System, user_paths
 from jail.host.running import Phase, RunningJail
 
@@ -52,19 +53,40 @@ class JailPlan:
     command: tuple[str, ...] = ()
     start: Start = "exec"
     limits_of: Callable[[str], Limits] | None = None
+    mounts_of: Callable[[str], tuple[str, ...]] | None = None
+
+    def mounts_for(self, user: str) -> tuple[str, ...]:
+        """Names of a user's credentials that may lie in their jail as files."""
+        return () if self.mounts_of is None else self.mounts_of(user)
 
     def limits_for(self, user: str) -> Limits:
         """A user's, which may be other than everybody's."""
         return self.limits if self.limits_of is None else self.limits_of(user)
 
-    def spec(self, user: str, host_uid: int) -> JailSpec:
-        """A user's jail. Raises HostError for an id that isn't one, or directories that aren't."""
+    def spec(self, user: str, host_uid: int, files: MountFiles | None = None) -> JailSpec:
+        """A user's jail, with these in it.
+
+        Raises HostError for an id that isn't one, or directories that aren't.
+        """
         paths = user_paths(self.data_dir, user)
         check_unlinked(paths)
         profile = Profile(
-            self.system, self.lib, self.etc, paths.home, paths.agents, self.limits_for(user), self.command
-        )
-        return JailSpec(profile, host_uid)
+            self.system, self.lib, self.etc, paths.home, paths.agents, self.limits_for(user), self.command,
+            files.names if files else (),
+        )  # fmt: skip
+        return JailSpec(profile, host_uid, files.fds if files else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A jail that is to be started; ``files`` None: egress was not asked yet whether there are any."""
+
+    request: StartJail
+    files: MountFiles | None = None
+
+    def close(self) -> None:
+        if self.files is not None:
+            self.files.close()
 
 
 @dataclass(slots=True)
@@ -80,6 +102,7 @@ class _Entry:
     cgroup: JailCgroup | None = None
     met: LimitMet = ""
     home: HomeMeasured | None = None  # as it was looked at last
+    files: MountFiles = field(default_factory=MountFiles)  # until it runs
 
 
 class Jails:
@@ -89,6 +112,7 @@ class Jails:
         guard, guard_group: whoever outlives us has to know of this process, by its pidfd; of this group,
             by a pidfd of its leader and itself (:mod:`jail.host.group`).
         idle: called whenever the last one has gone.
+        mounts: asks for what lies in jails as files.
         cgroups: where jails' groups are made; None: there are none.
     """
 
@@ -102,13 +126,17 @@ class Jails:
         guard_group: Callable[[tuple[int, int]], None],
         observe: Observe,
         idle: Callable[[], None],
+        mounts: Mounts,
         cgroups: Cgroups | None = None,
     ) -> None:
         self._loop, self._starter, self._plan = loop, starter, plan
         self._send, self._observe, self._idle = send, observe, idle
         self._guard, self._guard_group = guard, guard_group
-        self._cgroups = cgroups
-        self._waiting: deque[StartJail] = deque()
+        self._mounts, self._cgroups = mounts, cgroups
+        self._waiting: deque[_Wanted] = deque()
+        self._asking: dict[int, tuple[StartJail, int]] = {}
+        """By life, with the number of the question; those count as alive, and not as starting: whoever has no
+        mounts must not wait for egress."""
         self._entries: dict[int, _Entry] = {}
         self._by_pid: dict[int, int] = {}
         self._open = True
@@ -119,7 +147,7 @@ class Jails:
     def users(self) -> set[str]:
         """Whose jails are alive or waited for."""
         requests = [entry.request for entry in self._entries.values()]
-        return {request.user for request in (*requests, *self._waiting)}
+        return {request.user for request in (*requests, *self._not_begun())}
 
     def describe(self) -> list[dict[str, object]]:
         """Each jail's life, user and phase, those that wait to be started too."""
@@ -133,28 +161,38 @@ class Jails:
             }
             for life, entry in self._entries.items()
         ]
-        found += [{"life": r.life, "user": r.user, "phase": "waiting"} for r in self._waiting]
+        found += [{"life": r.life, "user": r.user, "phase": "waiting"} for r in self._not_begun()]
         return found
+
+    def _not_begun(self) -> list[StartJail]:
+        asking = [request for request, _ in self._asking.values()]
+        return [*(wanted.request for wanted in self._waiting), *asking]
 
     def start(self, request: StartJail) -> None:
         """Start a jail, now or when fewer are starting. Raises HostError for a life in use."""
-        if request.life in self._entries or request in self._waiting:
+        begun = {*self._entries, *self._asking, *(wanted.request.life for wanted in self._waiting)}
+        if request.life in begun:
             raise HostError(f"life {request.life} is in use")
         if not self._open:
             self._fail(request, "the server is shutting down")
-        elif len(self._entries) + len(self._waiting) >= self._plan.max_alive:
+        elif len(self._entries) + len(self._waiting) + len(self._asking) >= self._plan.max_alive:
             self._fail(request, f"{self._plan.max_alive} jails are alive (pool.max_jails)")
         else:
-            self._waiting.append(request)
+            self._waiting.append(_Wanted(request))
             self._start_waiting()
 
     def kill(self, life: int) -> None:
         """End a jail; one that has ended already is no error."""
-        for request in self._waiting:
-            if request.life == life:
-                self._waiting.remove(request)
-                self._fail(request, "it was killed before it started")
+        for wanted in self._waiting:
+            if wanted.request.life == life:
+                self._waiting.remove(wanted)
+                wanted.close()
+                self._fail(wanted.request, "it was killed before it started")
                 return
+        if (asking := self._asking.pop(life, None)) is not None:
+            self._mounts.drop(asking[1])
+            self._fail(asking[0], "it was killed before it started")
+            return
         if (entry := self._entries.get(life)) is not None:
             entry.killed = True
             self._kill(entry)
@@ -162,7 +200,12 @@ class Jails:
     def kill_all(self) -> None:
         """End all and start none any more."""
         self._open = False
+        for wanted in self._waiting:
+            wanted.close()
         self._waiting.clear()
+        for _, question in self._asking.values():
+            self._mounts.drop(question)
+        self._asking.clear()
         for entry in self._entries.values():
             self._kill(entry)
 
@@ -220,17 +263,34 @@ class Jails:
             starting = sum(not entry.told for entry in self._entries.values())
             if starting >= self._plan.max_starting:
                 return
-            request = self._waiting.popleft()
+            wanted = self._waiting.popleft()
             try:
-                entry = self._begin(request)
+                if wanted.files is None and (names := self._plan.mounts_for(wanted.request.user)):
+                    self._ask(wanted.request, names)
+                    continue
+                entry = self._begin(wanted.request, wanted.files or MountFiles())
             except HostError as error:
-                self._fail(request, str(error))
+                wanted.close()
+                self._fail(wanted.request, str(error))
                 continue
             self._follow(entry)
 
-    def _begin(self, request: StartJail) -> _Entry:
+    def _ask(self, request: StartJail, names: tuple[str, ...]) -> None:
+        """Ask egress for what is to lie in a jail. Raises HostError."""
+        question = self._mounts.ask(request.user, names, lambda found: self._on_files(request, found))
+        self._asking[request.life] = request, question
+
+    def _on_files(self, request: StartJail, found: MountFiles | str) -> None:
+        del self._asking[request.life]
+        if isinstance(found, str):
+            self._fail(request, found)
+        else:
+            self._waiting.appendleft(_Wanted(request, found))  # it has waited its turn
+            self._start_waiting()
+
+    def _begin(self, request: StartJail, files: MountFiles) -> _Entry:
         """Start a jail in groups of its own. Raises HostError."""
-        spec = self._plan.spec(request.user, request.host_uid)
+        spec = self._plan.spec(request.user, request.host_uid, files)
         limits, cgroup = spec.profile.limits, None
         if self._cgroups is not None:
             cgroup = self._cgroups.make(limits)
@@ -239,7 +299,7 @@ class Jails:
         try:
             if cgroup is not None:
                 spec = replace(spec, cgroups=cgroup.procs)
-            return _Entry(request, self._starter.start(spec), limits=limits, cgroup=cgroup)
+            return _Entry(request, self._starter.start(spec), limits=limits, cgroup=cgroup, files=files)
         except HostError:
             self._leave(cgroup)
             raise
@@ -296,6 +356,7 @@ class Jails:
 
     def _on_running(self, entry: _Entry) -> None:
         entry.told = True
+        entry.files.close()
         if entry.timer is not None:
             entry.timer.cancel()
         life, jail = entry.request.life, entry.jail
@@ -313,6 +374,7 @@ class Jails:
         if entry.timer is not None:
             entry.timer.cancel()
         del self._entries[life]
+        entry.files.close()
         if entry.diagnosis is not None:
             self._fail(entry.request, entry.diagnosis.text())
         else:

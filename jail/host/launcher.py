@@ -27,12 +27,14 @@ from jail.host.syscalls import Machine
 class JailSpec:
     """A jail to start. ``host_uid`` 0 means the spawner's own uid, for an ordinary user only.
 
-    ``cgroups`` are the cgroup.procs files of its groups (:mod:`jail.host.cgroups`); ``niceness`` is for where
-    none of them weighs the CPU.
+    ``mount_fds`` are what the profile's ``mounts`` are made of, each a memory file at its beginning; they
+    stay the caller's, and open until the jail runs. ``cgroups`` are the cgroup.procs files of its groups
+    (:mod:`jail.host.cgroups`); ``niceness`` is for where none of them weighs the CPU.
     """
 
     profile: Profile
     host_uid: int
+    mount_fds: tuple[int, ...] = ()
     cgroups: tuple[str, ...] = ()
     niceness: int = 0
 
@@ -110,7 +112,7 @@ class ExecStarter:
                 pid = start(
                     Program(
                         argv=(self._bwrap, *COMMAND_LINE, "--", *spec.profile.program),
-                        fds=fds,
+                        fds=(*fds, *spec.mount_fds),
                         identity=identity,
                         limits=rlimits(spec.profile.limits),
                         cgroups=spec.cgroups,

@@ -7,6 +7,7 @@ stop jails, and nothing else.
 
 import array
 import socket
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -19,6 +20,9 @@ UserId = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}\Z")]
 Life = Annotated[int, Meta(ge=1)]
 """A jail's number, counted up by core; never used twice while core lives."""
 
+CredentialName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}\Z")]
+"""Of a credential that may lie in a jail as a file: it is the file's name there."""
+
 Start = Literal["fork", "exec"]
 """How a jail's worker comes to be: forked from a warm interpreter, or executed by bwrap."""
 
@@ -29,8 +33,10 @@ SPAWNER_EVENTS = (
 )  # fmt: skip
 """What the spawner counts."""
 
+MAX_MOUNTS = 8
+"""Credentials that may lie in one jail as files."""
+
 _MAX_DATAGRAM_BYTES = 16_384
-_MAX_FDS = 1
 
 
 class HostError(CertosaError):
@@ -176,6 +182,31 @@ class Pong(_Message, frozen=True):
     """The answer to Ping, from the loop that does the work."""
 
 
+class AskMounts(_Message, frozen=True):
+    """Give the values of ``names`` that may lie in a jail of this user's.
+
+    MountsGiven or MountsRefused answers.
+    """
+
+    request: int
+    user: UserId
+    names: Annotated[tuple[CredentialName, ...], Meta(min_length=1, max_length=MAX_MOUNTS)]
+
+
+class MountsGiven(_Message, frozen=True):
+    """What there is of them: a sealed memory file each comes along, in this order."""
+
+    request: int
+    names: Annotated[tuple[CredentialName, ...], Meta(max_length=MAX_MOUNTS)]
+
+
+class MountsRefused(_Message, frozen=True):
+    """They cannot be had now; why stands in ``message``, for people."""
+
+    request: int
+    message: Annotated[str, Meta(max_length=1_000)]
+
+
 class CoreReady(_Message, frozen=True):
     """Core serves: its listeners accept."""
 
@@ -205,13 +236,16 @@ ToCore = (
     | Reload
     | Ping
 )
-ToEgress = Handed | Reload | Ping
-FromEgress = Pong
+ToEgress = Handed | Reload | Ping | AskMounts
+FromEgress = Pong | MountsGiven | MountsRefused
 
 
-def send_message(sock: socket.socket, message: msgspec.Struct, fd: int | None = None) -> None:
-    """Send one message, with a descriptor if given. Raises OSError; BlockingIOError when full."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd is not None else []
+def send_message(
+    sock: socket.socket, message: msgspec.Struct, fd: int | None = None, more: Sequence[int] = ()
+) -> None:
+    """Send one message, with a descriptor and more if given. Raises OSError; BlockingIOError when full."""
+    fds = array.array("i", [*([] if fd is None else [fd]), *more])
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)] if fds else []
     sock.sendmsg([msgspec.msgpack.encode(message)], rights)
 
 
@@ -220,8 +254,14 @@ def receive_message(sock: socket.socket, kind: object) -> tuple[object, int | No
 
     Raises HostError for anything that isn't one; descriptors that came with it are closed.
     """
+    received = receive_with_fds(sock, kind, 1)
+    return received and (received[0], next(iter(received[1]), None))
+
+
+def receive_with_fds(sock: socket.socket, kind: object, most: int) -> tuple[object, tuple[int, ...]] | None:
+    """See :func:`receive_message`; with as many as ``most`` descriptors."""
     data, ancillary, flags, _ = sock.recvmsg(
-        _MAX_DATAGRAM_BYTES, socket.CMSG_LEN(_MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
+        _MAX_DATAGRAM_BYTES, socket.CMSG_LEN(most * 4), socket.MSG_CMSG_CLOEXEC
     )
     fds = array.array("i")
     for level, type_, payload in ancillary:
@@ -238,4 +278,4 @@ def receive_message(sock: socket.socket, kind: object) -> tuple[object, int | No
         for fd in fds:
             socket.close(fd)
         raise HostError(f"not a control message: {error}") from None
-    return message, (fds[0] if fds else None)
+    return message, tuple(fds)

@@ -16,10 +16,13 @@ from jail.host.control import Control
 from jail.host.egress_control import EgressControl
 from jail.host.loop import Loop, Timer
 from jail.host.messages import (
+    AskMounts,
     EgressLink,
     FromCore,
     Handed,
     HostError,
+    MountsGiven,
+    MountsRefused,
     Ping,
     Reload,
     ToCore,
@@ -44,6 +47,14 @@ class Keeper(Protocol):
 
     def answered(self, service: str) -> None:
         """One of both lives."""
+        ...
+
+    def mounts_answered(self, answer: MountsGiven | MountsRefused, fds: tuple[int, ...]) -> None:
+        """Egress answered an AskMounts; the descriptors are taken over."""
+        ...
+
+    def egress_lost(self) -> None:
+        """What egress was asked is answered no more."""
         ...
 
     def begin_life(self) -> None:
@@ -133,6 +144,15 @@ class Pair:
         if self._egress_control is not None:
             with suppress(OSError):  # the silence will tell
                 self._egress_control.send(Ping())
+
+    def ask_mounts(self, question: AskMounts) -> None:
+        """Ask egress. Raises HostError where it isn't there, or does not read."""
+        if self._egress_control is None or self._egress.pid is None:
+            raise HostError("the egress process does not run")
+        try:
+            self._egress_control.send(question)
+        except OSError as error:
+            raise HostError(f"the egress process takes no question: {error.strerror}") from None
 
     def signal(self, number: int) -> None:
         """Send both a signal."""
@@ -233,8 +253,11 @@ class Pair:
     def _begin_egress(self, link_end: socket.socket) -> None:
         self._drop_egress_control()
         control = EgressControl(
-            self._loop, lambda: self._keeper.answered("egress"), self._on_egress_fault
-        )  # fmt: skip
+            self._loop,
+            lambda: self._keeper.answered("egress"),
+            self._keeper.mounts_answered,
+            self._on_egress_fault,
+        )
         self._egress_control = control
         with control.theirs:
             self._egress.start({"core": link_end.fileno(), "spawner": control.theirs.fileno()})
@@ -243,6 +266,7 @@ class Pair:
         if self._egress_control is not None:
             self._egress_control.close()
             self._egress_control = None
+            self._keeper.egress_lost()
 
     def _on_core_fault(self, why: str) -> None:
         """Core's control socket is of no more use, and closed: end core, its exit does the rest."""
@@ -253,6 +277,7 @@ class Pair:
 
     def _on_egress_fault(self, why: str) -> None:
         self._egress_control = None  # its end, or the lack of an answer, does the rest
+        self._keeper.egress_lost()
         if why:
             self._observe("egress_fault_seen", {"message": why})
 

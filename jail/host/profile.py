@@ -41,7 +41,11 @@ class JailFds:
     seccomp: int = 5
     status: int = 6
     gate: int = 7
+    mounts: int = 8  # the first of them
 
+
+CREDENTIALS_DIR: Final = "/run/credentials"
+"""Where credentials lie that the operator lets lie in a jail as files."""
 
 COMMAND_LINE: Final = ("--disable-userns", "--args", str(JailFds().args))
 """bwrap's own options; it refuses these alone, should nothing come by ``--args``."""
@@ -93,7 +97,10 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One jail. ``lib`` and ``etc`` are staged directories (see :mod:`jail.host.staging`)."""
+    """One jail. ``lib`` and ``etc`` are staged directories (see :mod:`jail.host.staging`).
+
+    ``mounts`` are names of credentials that lie in it as files; their values come by descriptors.
+    """
 
     system: System
     lib: Path
@@ -102,6 +109,7 @@ class Profile:
     agents: Path
     limits: Limits = Limits()
     command: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -123,7 +131,7 @@ def arguments(profile: Profile, fds: JailFds | None = None, *, die_with_parent: 
         *_namespaces(),
         *(("--die-with-parent",) if die_with_parent else ()),
         *_environment(),
-        *_file_system(profile),
+        *_file_system(profile, fds),
         *(_descriptors(fds) if fds is not None else ()),
         # with --disable-userns no process of the jail can make a namespace in which it would have
         # capabilities; it needs this, which is the last, so that bwrap refuses a part of the arguments
@@ -157,7 +165,7 @@ def _environment() -> list[str]:
     return args
 
 
-def _file_system(profile: Profile) -> list[str]:
+def _file_system(profile: Profile, fds: JailFds | None) -> list[str]:
     args: list[str] = []
     for path in profile.system.mounts:
         args += ["--ro-bind", path, path]
@@ -174,10 +182,19 @@ def _file_system(profile: Profile) -> list[str]:
         "--ro-bind", str(profile.lib), "/certosa/lib",
         "--ro-bind", str(profile.agents), "/agents",
         "--bind", str(profile.home), "/home/user",
+        *(_mounts(profile.mounts, fds) if fds is not None else ()),
         # both are tmpfs of half the memory otherwise
         "--remount-ro", "/dev", "--remount-ro", "/",
         "--chdir", "/home/user",
     ]  # fmt: skip
+    return args
+
+
+def _mounts(names: Sequence[str], fds: JailFds) -> list[str]:
+    """Each a file of its own, the jail's uid's; bwrap copies it from the descriptor and closes that."""
+    args: list[str] = []
+    for number, name in enumerate(names, fds.mounts):
+        args += ["--perms", "0400", "--ro-bind-data", str(number), f"{CREDENTIALS_DIR}/{name}"]
     return args
 
 

@@ -37,6 +37,8 @@ from jail.host.messages import (
     JailFailed,
     KillJail,
     MeasureJails,
+    MountsGiven,
+    MountsRefused,
     Pong,
     PrepareUser,
     RemoveUser,
@@ -46,6 +48,7 @@ from jail.host.messages import (
     UserReady,
     UseTold,
 )
+from jail.host.mounts import Mounts
 from jail.host.pair import Pair
 from jail.host.process import become_subreaper
 from jail.host.profile import Limits, System
@@ -76,6 +79,7 @@ class SpawnerConfig:
         command: runs in jails instead of the worker; for tests.
         app, start: how jails are started; see :func:`jail.host.starters.make_starter`.
         limits_of: of a user's jail; None: ``limits`` for all.
+        mounts_of: names of a user's credentials that lie in their jail as files; None: nobody has any.
         cgroups: whether control groups are used; "required": or nothing is served.
     """
 
@@ -95,6 +99,7 @@ class SpawnerConfig:
     app: Path | None = None
     start: Start = "exec"
     limits_of: Callable[[str], Limits] | None = None
+    mounts_of: Callable[[str], tuple[str, ...]] | None = None
     cgroups: UseCgroups = "off"
 
 
@@ -156,7 +161,9 @@ class Spawner:
         self._plan = JailPlan(
             config.data_dir, config.system, config.lib, config.etc, config.limits,
             config.max_alive, config.max_starting, config.command, config.start, config.limits_of,
+            config.mounts_of,
         )  # fmt: skip
+        self._mounts = Mounts(self._loop, self._pair.ask_mounts)
         self._homes = Homes(self._loop, config.data_dir, self._on_home, self._on_home_late)
         self._removals = Removals(self._loop, config.data_dir, layout, self._pair.send)
         self._measuring = Measuring(self._loop, self._pair.send)
@@ -211,6 +218,14 @@ class Spawner:
     def answered(self, service: str) -> None:
         """See :class:`jail.host.pair.Keeper`."""
         self._watchdog.answered(service)
+
+    def mounts_answered(self, answer: MountsGiven | MountsRefused, fds: tuple[int, ...]) -> None:
+        """See :class:`jail.host.pair.Keeper`."""
+        self._mounts.answered(answer, fds)
+
+    def egress_lost(self) -> None:
+        """See :class:`jail.host.pair.Keeper`."""
+        self._mounts.lose()
 
     def begin_life(self) -> None:
         """See :class:`jail.host.pair.Keeper`."""
@@ -299,7 +314,7 @@ class Spawner:
     def _new_jails(self) -> Jails:
         return Jails(
             self._loop, self._starter, self._plan, self._pair.send, self._watch, self._watch_group,
-            self._observe, self._on_idle, self._cgroups,
+            self._observe, self._on_idle, self._mounts, self._cgroups,
         )  # fmt: skip
 
     def _on_idle(self) -> None:

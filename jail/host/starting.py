@@ -4,7 +4,7 @@ The template that forks builders reads none of it: what concerns one user must n
 that the next user's worker is forked from. So the spawner hands the template one end of a fresh pair
 and nothing else, and the builder, itself forked already, reads its request from that.
 
-    spawner -> builder   BuildJail, with the jail's listening socket
+    spawner -> builder   BuildJail, with the jail's listening socket, and a memory file for each mount
     builder -> spawner   Builder, with a pidfd of it; then Worker, with a pidfd of the jail's pid 1
     spawner -> worker    Go: the guard knows it
     worker -> spawner    Entered: all it had is given up and the program is next

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from jail.host.messages import HostError, receive_message, send_message
+from jail.host.messages import MAX_MOUNTS, HostError, receive_with_fds, send_message
 from jail.host.process import NOT_STARTED, Identity, change_identity, die_with_parent, join_cgroups, set_limit
 from jail.host.starting import TO_BUILDER, Builder, BuildFailed, BuildJail, Worker
 from jail.template import kernel
@@ -46,7 +46,7 @@ def build(fork: Fork) -> Callable[[], int]:
 
 def _build(fork: Fork) -> Callable[[], int]:
     parent = os.getppid()
-    request, listener = _receive_request(fork.conn)
+    request, listener, mounts = _receive_request(fork.conn)
     join_cgroups(request.cgroups)
     os.nice(request.niceness)
     if request.uid >= 0:
@@ -54,7 +54,7 @@ def _build(fork: Fork) -> Callable[[], int]:
     die_with_parent(parent)  # once more: a change of uid took it back
     for limit, value in request.limits:
         set_limit(limit, value)
-    bwrap = Bwrap(request.bwrap, request.args, request.seccomp)
+    bwrap = Bwrap(request.bwrap, request.args, request.seccomp, mounts)
     builder = os.pidfd_open(os.getpid())
     try:
         bwrap.wait_until_built(fork.conn.fileno())
@@ -80,16 +80,16 @@ def _enter(bwrap: Bwrap) -> int:
     return inner
 
 
-def _receive_request(conn: socket.socket) -> tuple[BuildJail, int]:
+def _receive_request(conn: socket.socket) -> tuple[BuildJail, int, tuple[int, ...]]:
     poll = select.poll()
     poll.register(conn, select.POLLIN)
-    received = receive_message(conn, TO_BUILDER) if poll.poll(_REQUEST_MS) else None
+    received = receive_with_fds(conn, TO_BUILDER, 1 + MAX_MOUNTS) if poll.poll(_REQUEST_MS) else None
     if received is None:
         raise BuildError("no request came")
-    request, listener = received
-    if not isinstance(request, BuildJail) or listener is None:
+    request, fds = received
+    if not isinstance(request, BuildJail) or not fds:
         raise BuildError("not a request for a jail")
-    return request, listener
+    return request, fds[0], fds[1:]
 
 
 def _give_up(conn: socket.socket, message: str) -> NoReturn:

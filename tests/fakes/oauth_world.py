@@ -54,8 +54,9 @@ class World:
             self.access, self.client, self.sections, self.notes, lambda: self.now_s
         )  # fmt: skip
         self.connecting = Connecting(
-            self.access, self.client, self.notes, self.sections, PUBLIC_URL, lambda: self.now_s, 0.005
-        )
+            self.access, self.client, self.notes, self.sections, PUBLIC_URL, lambda: self.now_s, 0.005,
+            lambda user: ("signing-key",) if user == "alice" else (),
+        )  # fmt: skip
 
     async def _secret(self, name: str) -> Secret | None:
         found = await self.access.open("", f"oauth:{name}")

@@ -4,6 +4,7 @@ Lines of JSON both ways. Started by its staged path, so that any uid can read it
 lies beside it in the staged ``app``.
 """
 
+import fcntl
 import json
 import os
 import signal
@@ -31,6 +32,8 @@ class Service:
         self.control = socket.socket(fileno=fds["control"]) if "control" in fds else None
         name = "egress" if self.control is not None else "core"
         self.link: socket.socket | None = socket.socket(fileno=fds[name])
+        self.spawner = socket.socket(fileno=fds["spawner"]) if "spawner" in fds else None
+        self.values: dict[str, str] | None = None  # what lies in jails; None: asked for it, it says nothing
         self.edges: dict[int, socket.socket] = {}
         self.deaf = False
         self.stubborn = False
@@ -49,6 +52,8 @@ class Service:
             poll.register(self.test, select.POLLIN)
             if self.control is not None and not self.deaf:
                 poll.register(self.control, select.POLLIN)
+            if self.spawner is not None and self.values is not None:
+                poll.register(self.spawner, select.POLLIN)
             if self.control is None and self.link is not None:
                 poll.register(self.link, select.POLLIN)
             for fd, _ in poll.poll():
@@ -56,6 +61,8 @@ class Service:
                     self.on_test()
                 elif self.control is not None and fd == self.control.fileno():
                     self.on_control()
+                elif self.spawner is not None and fd == self.spawner.fileno():
+                    self.on_spawner(self.spawner)
                 else:
                     self.on_link()
 
@@ -101,6 +108,8 @@ class Service:
                 self.link.settimeout(30)
                 self.link.sendall(b"ping")
                 self.tell(heard="pong", data=self.link.recv(4).decode())
+            case "give":
+                self.values = order["values"]
             case "deaf":
                 self.deaf = True
             case "stubborn":
@@ -128,6 +137,19 @@ class Service:
         if isinstance(message, messages.Shutdown) and not self.stubborn:
             os._exit(0)
 
+    def on_spawner(self, spawner: socket.socket) -> None:
+        received = messages.receive_message(spawner, messages.ToEgress)
+        assert received is not None
+        asked = received[0]
+        assert isinstance(asked, messages.AskMounts)
+        assert self.values is not None
+        names = tuple(name for name in asked.names if name in self.values)
+        fds = [_memory_file(self.values[name]) for name in names]
+        messages.send_message(spawner, messages.MountsGiven(asked.request, names), more=fds)
+        for fd in fds:
+            os.close(fd)
+        self.tell(heard="AskMounts", user=asked.user, names=asked.names)
+
     def on_link(self) -> None:
         assert self.link is not None
         data = self.link.recv(64)
@@ -139,6 +161,15 @@ class Service:
 
 def _fds() -> list[int]:
     return [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+
+
+def _memory_file(text: str) -> int:
+    fd = os.memfd_create("credential", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(fd, text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
 
 
 def _umask() -> int:

@@ -101,6 +101,7 @@ class FakedSpawner:
             "start": "exec",
             "limits": {},
             "cgroups": "off",
+            "mounted": {},
             "owners": [owners.core.uid, owners.egress.uid] if owners else None,
             "user_uids": [USER_UIDS.start, USER_UIDS.stop],
             "max_alive": 20,

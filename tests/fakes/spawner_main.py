@@ -37,6 +37,7 @@ def main(raw: dict[str, Any]) -> int:
         command=tuple(raw["command"]),
         app=Path(raw["app"]),
         start=raw["start"],
+        mounts_of=lambda user: tuple(raw["mounted"].get(user, ())),
     )
     core = ServiceSpec(
         "core",

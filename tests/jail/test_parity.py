@@ -1,5 +1,8 @@
 """A forked worker's jail and an executed one are one wall: compared line by line, from outside and inside."""
 
+import json
+import os
+import re
 import select
 from collections.abc import Iterator
 
@@ -11,6 +14,7 @@ from jail.host.profile import Limits
 from jail.host.seccomp import filter_program
 from tests.fakes.jail_portrait import INSIDE, Portrait, filters, outside, read_all
 from tests.fakes.jails import USER_UIDS, House, ShellJail, is_root
+from tests.fakes.mount_files import memory_file, with_mounts
 
 KINDS: tuple[Start, ...] = ("fork", "exec")
 LIMITS = Limits(processes=77, open_files=123, file_bytes=1 << 22, address_bytes=1 << 30)
@@ -64,6 +68,30 @@ def test_both_look_the_same_from_inside(house: House) -> None:
 
     assert _differences(seen["fork"], seen["exec"]) == {}
     assert len(seen["fork"]) > 30
+
+
+def test_both_look_the_same_with_a_credential_in_them(house: House) -> None:
+    seen: dict[Start, Portrait] = {}
+    for kind in KINDS:
+        fds = memory_file("a mounted value"), memory_file("a mounted value")
+        inside, worker = (
+            ShellJail(house, "alice", LIMITS, command, with_mounts(("signing-key",), (fd,)), start=kind)
+            for fd, command in zip(fds, ((house.system.python, "-I", "-S", "-c", INSIDE), ()), strict=True)
+        )
+        for fd in fds:
+            os.close(fd)
+        inside.jail.edge.setblocking(True)
+        portraits = {"inside": read_all(inside.jail.edge.fileno())}
+        _wait_readable(worker.jail.edge.fileno())
+        portraits["outside"] = outside(worker.jail.init_pid)
+        for jail in (inside, worker):
+            jail.end()
+        # bwrap binds a file that it has made and deleted, with another name each time
+        text = re.sub(r"/bindfile\w{6}", "/bindfile", json.dumps(portraits))
+        assert text.count("/run/credentials/signing-key") >= 2
+        seen[kind] = json.loads(text)
+
+    assert _differences(seen["fork"], seen["exec"]) == {}
 
 
 @pytest.mark.wall("parity")

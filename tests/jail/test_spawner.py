@@ -402,3 +402,105 @@ def _cmdline(pid: int) -> bytes:
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
+
+
+MOUNTED = {"alice": ["signing-key"], "carol": ["signing-key", "unset"]}
+
+
+def _ask_jail(spawner: FakedSpawner, life: int, user: str) -> None:
+    spawner.ask("StartJail", life=life, user=user, host_uid=spawner.house.uid(user))
+
+
+def _descriptors(pid: int) -> list[str]:
+    return [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def test_who_has_mounts_gets_what_egress_has_and_the_spawner_keeps_nothing(
+    begin: Begin, house: House
+) -> None:
+    house.add("carol")
+    spawner = begin(mounted=MOUNTED)
+    spawner.begin()
+    spawner.egress.do("give", values={"signing-key": "a mounted value", "bobs": "not asked for"})
+
+    for life, user in enumerate(("alice", "bob", "carol"), 1):
+        spawner.start_jail(life, user)
+
+    assert spawner.run(1, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+    assert spawner.run(2, "ls", "/run")[0] != 0
+    assert spawner.run(3, "ls", "/run/credentials") == [0, "signing-key\n"]
+    asked = [spawner.egress.hear("AskMounts") for _ in range(2)]
+    assert [(a["user"], a["names"]) for a in asked] == [(u, MOUNTED[u]) for u in ("alice", "carol")]
+    assert not [name for name in _descriptors(spawner.process.pid) if "memfd:credential" in name]
+
+
+def test_a_silent_egress_fails_the_starts_of_those_with_mounts_alone_and_later_ones_work(
+    begin: Begin,
+) -> None:
+    spawner = begin(mounted=MOUNTED, max_starting=1)
+    spawner.begin()
+
+    _ask_jail(spawner, 1, "alice")
+    spawner.start_jail(2, "bob")  # meanwhile, with one start at a time
+
+    assert "did not answer in 10 s; try again" in spawner.core.hear("JailFailed", life=1)["message"]
+    spawner.egress.do("give", values={"signing-key": "a mounted value"})
+    spawner.egress.hear("AskMounts")  # the late answer is closed
+    spawner.start_jail(3, "alice")
+    assert spawner.run(3, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+    assert not [name for name in _descriptors(spawner.process.pid) if "memfd:credential" in name]
+
+
+def test_an_egress_that_dies_fails_them_at_once_and_its_successor_serves(begin: Begin) -> None:
+    spawner = begin(mounted=MOUNTED)
+    spawner.begin()
+
+    _ask_jail(spawner, 1, "alice")
+    spawner.start_jail(2, "bob")
+    spawner.egress.do("exit", status=1)
+
+    assert "has ended" in spawner.core.hear("JailFailed", life=1)["message"]
+    spawner.egress.hear("started")
+    spawner.egress.do("give", values={"signing-key": "a mounted value"})
+    spawner.start_jail(3, "alice")
+    assert spawner.run(3, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+
+
+def test_a_start_that_waits_for_egress_can_be_killed(begin: Begin) -> None:
+    spawner = begin(mounted=MOUNTED)
+    spawner.begin()
+
+    _ask_jail(spawner, 1, "alice")
+    spawner.ask("KillJail", life=1)
+
+    assert "killed before" in spawner.core.hear("JailFailed", life=1)["message"]
+    spawner.egress.do("give", values={"signing-key": "a mounted value"})
+    spawner.egress.hear("AskMounts")
+    spawner.start_jail(2, "alice")
+    assert spawner.run(2, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+
+
+def test_the_end_of_core_ends_what_waits_for_egress(begin: Begin) -> None:
+    spawner = begin(mounted=MOUNTED)
+    spawner.begin()
+
+    _ask_jail(spawner, 1, "alice")
+    spawner.start_jail(2, "bob")
+    spawner.core.do("exit", status=1)
+
+    spawner.core.hear("started")
+    spawner.egress.hear("started")
+    spawner.egress.do("give", values={"signing-key": "a mounted value"})
+    spawner.start_jail(1, "alice")
+    assert spawner.run(1, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+    assert spawner.stop() == 0
+
+
+def test_a_life_that_waits_for_egress_is_in_use(begin: Begin) -> None:
+    spawner = begin(mounted=MOUNTED)
+    spawner.begin()
+
+    _ask_jail(spawner, 1, "alice")
+    _ask_jail(spawner, 1, "carol")
+
+    assert "life 1 is in use" in spawner.events.until(event="core_fault_seen")["message"]

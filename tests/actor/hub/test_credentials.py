@@ -11,6 +11,7 @@ import pytest
 from core.cli.admin import AdminClient
 from core.cli.failure import CommandFailed
 from core.vault.box import seal_to
+from core.vault.terms import CredentialTerms
 from tests.fakes.hub_process import HubProcess
 
 VALUE = "canary-5f0e1d2c3b4a"
@@ -50,6 +51,30 @@ def test_a_user_sets_lists_and_deletes_their_own(hub: HubProcess) -> None:
     assert _call(hub, "DELETE", one, token="token-bob")[0] == 404
     assert _call(hub, "DELETE", one)[0] == 200
     assert _call(hub, "DELETE", one)[0] == 404
+
+
+def test_the_list_says_which_lie_in_their_users_jail(hub: HubProcess) -> None:
+    for name in ("signing-key", "other"):
+        for token in ("token-alice", "token-bob"):
+            assert _call(hub, "PUT", f"/v1/credentials/{name}", {**TERMS, "value": VALUE}, token)[0] == 201
+
+    def scopes(token: str) -> dict[str, tuple[str, str | None]]:
+        rows = _call(hub, "GET", "/v1/credentials", token=token)[1]["data"]
+        return {row["name"]: (row["scope"], row["mounted_at"]) for row in rows}
+
+    assert scopes("token-alice") == {
+        "signing-key": ("mount", "/run/credentials/signing-key"), "other": ("broker", None),
+    }  # fmt: skip
+    assert scopes("token-bob") == {"signing-key": ("broker", None), "other": ("broker", None)}
+
+
+def test_a_token_that_changes_is_never_said_to_lie_there(hub: HubProcess) -> None:
+    terms = CredentialTerms(kind="oauth2", host="api.example.com")
+    hub.credentials.kept["alice", "signing-key"] = terms, ""
+
+    (row,) = _call(hub, "GET", "/v1/credentials")[1]["data"]
+
+    assert (row["kind"], row["scope"], row["mounted_at"]) == ("oauth2", "broker", None)
 
 
 def test_a_sealed_value_passes_the_hub_unread(hub: HubProcess) -> None:

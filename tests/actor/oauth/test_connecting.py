@@ -331,3 +331,15 @@ def test_nobody_begins_without_end(tmp_path: Path) -> None:
             await here.begin("n0")
 
     asyncio.run(run())
+
+
+def test_a_name_that_is_for_a_key_in_the_jail_is_not_connected(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with world(tmp_path) as here:
+            refused = await here.connecting.answer(BeginConnect(1, "alice", "signing-key", "acme"))
+            assert isinstance(refused, Refused)
+            assert "choose another name" in refused.message
+            await here.begin("signing-key", owner="bob")
+            await here.begin("mail")
+
+    asyncio.run(run())

@@ -200,6 +200,17 @@ def test_an_operator_reaches_a_users_jail_and_learns_where_there_is_none(house: 
     assert it.view().draining
 
 
+def test_a_jail_whose_credentials_are_others_now_goes_when_nothing_runs_in_it(house: Make) -> None:
+    it = house()
+    it.warm(1, "ann")
+    it.warm(2, "bob")
+
+    it.pool.renew("nobody")
+    it.pool.renew("ann")
+
+    assert it.told() == EvictJail(1, True)
+
+
 def test_a_machine_without_memory_starts_nothing_until_it_has_some(
     house: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

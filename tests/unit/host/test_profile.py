@@ -27,6 +27,26 @@ PROFILE = Profile(
 )
 
 
+def test_mounts_are_files_of_their_own_that_only_their_owner_may_read() -> None:
+    profile = replace(PROFILE, mounts=("a.key", "b"))
+
+    args = arguments(profile, JailFds())
+
+    wanted = []
+    for fd, name in (("8", "a.key"), ("9", "b")):
+        wanted += ["--perms", "0400", "--ro-bind-data", fd, f"/run/credentials/{name}"]
+    at = args.index("0400") - 1
+    assert args[at : at + 10] == wanted
+    assert args[at + 10 :][:4] == ["--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def test_without_mounts_nothing_of_them_is_there() -> None:
+    args = arguments(PROFILE, JailFds())
+
+    assert "--ro-bind-data" not in args
+    assert not [arg for arg in args if arg.startswith("/run")]
+
+
 def _triples(args: list[str], option: str) -> list[tuple[str, str]]:
     return [(args[i + 1], args[i + 2]) for i, arg in enumerate(args) if arg == option]
 

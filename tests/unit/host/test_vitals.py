@@ -176,7 +176,12 @@ class End:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.told: list[str] = []
-        self.control = EgressControl(loop, lambda: self.tell("pong"), lambda why: self.tell(f"fault: {why}"))
+        self.control = EgressControl(
+            loop, lambda: self.tell("pong"), self.mounts, lambda why: self.tell(f"fault: {why}")
+        )
+
+    def mounts(self, answer: object, fds: tuple[int, ...]) -> None:
+        self.tell(f"{answer} with {len(fds)}")
 
     def tell(self, what: str) -> None:
         self.told.append(what)
