@@ -470,7 +470,7 @@ class AgentSection(_Section, frozen=True):
     ] = ()
     tools: tuple[Name, ...] = (
         "list_files", "read_file", "write_file", "edit_file", "search_files", "run_command",
-        "run_python", "http_fetch",
+        "run_python", "http_fetch", "show_picture",
     )  # fmt: skip
     fallbacks: Annotated[
         tuple[str, ...],

@@ -2,15 +2,9 @@
 
 import re
 
+from jail.wire.media import picture_type
 from jail.wire.schema import MediaType
 
-_MAGIC: tuple[tuple[bytes, MediaType], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 ENDINGS: dict[MediaType, str] = {
     "image/png": "png",
@@ -24,11 +18,10 @@ ENDINGS: dict[MediaType, str] = {
 
 def media_type(data: bytes) -> MediaType | None:
     """What ``data`` is, of what models are shown; None for anything else."""
-    for magic, found in _MAGIC:
-        if data.startswith(magic):
-            return found
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
+    if (picture := picture_type(data)) is not None:
+        return picture
+    if data.startswith(b"%PDF-"):
+        return "application/pdf"
     if not data or _NO_TEXT.search(data):
         return None
     try:

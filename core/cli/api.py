@@ -19,15 +19,16 @@ _MAX_ANSWER_BYTES = 64 << 20
 _PIECE_BYTES = 64 << 10
 
 PieceKind = Literal[
-    "text", "reasoning", "tool_call", "tool_progress", "tool_result", "approval_wanted",
+    "text", "reasoning", "tool_call", "tool_progress", "tool_result", "picture", "approval_wanted",
     "approval_resolved", "notice", "finish",
 ]  # fmt: skip
 _SHOWN: Final = (
-    "reasoning", "tool_call", "tool_progress", "tool_result", "approval_wanted", "approval_resolved",
-    "notice",
+    "reasoning", "tool_call", "tool_progress", "tool_result", "picture", "approval_wanted",
+    "approval_resolved", "notice",
 )  # fmt: skip
 _TEXTS: Final = {
-    "tool_call": "arguments", "approval_wanted": "arguments", "approval_resolved": "outcome",
+    "tool_call": "arguments", "picture": "path", "approval_wanted": "arguments",
+    "approval_resolved": "outcome",
 }  # fmt: skip
 
 
@@ -36,7 +37,8 @@ class Piece:
     """Something that a running turn says.
 
     ``text`` is a part of the answer, of its reasoning or of a tool's output, a tool's arguments
-    (JSON text) or result, a notice, or why the turn finished; ``name`` and ``step`` are a tool's.
+    (JSON text) or result, a picture's path, a notice, or why the turn finished; ``name`` and ``step`` are
+    a tool's, ``caption`` is a picture's.
     An ``approval`` waits for its user until ``expires_s`` (Unix time); ``cut``: there is more text.
     """
 
@@ -48,6 +50,7 @@ class Piece:
     approval: str = ""
     expires_s: int = 0
     cut: bool = False
+    caption: str = ""
 
 
 class Turn:
@@ -222,6 +225,7 @@ def _pieces(chunk: dict[str, Any]) -> Iterator[Piece]:
                     str(event.get("approval", "")),
                     int(event.get("expires_s", 0)),
                     event.get("cut") is True,
+                    str(event.get("caption", "")),
                 )
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}

@@ -30,14 +30,14 @@ class JsonScreen:
     def show(self, piece: Piece) -> None:
         """Print the piece, with only what its kind has."""
         fields = asdict(piece)
+        kept: tuple[str, ...] = ()
         if piece.kind.startswith("approval"):
-            del fields["ok"]
+            kept = ("name", "step", "approval", "expires_s", "cut")
         elif piece.kind.startswith("tool"):
-            for name in ("approval", "expires_s", "cut"):
-                del fields[name]
-        else:
-            fields = {"kind": piece.kind, "text": piece.text}
-        print_json(fields)
+            kept = ("name", "step", "ok")
+        elif piece.kind == "picture":
+            kept = ("step", "caption")
+        print_json({name: fields[name] for name in ("kind", "text", *kept)})
 
     def end(self) -> None:
         """Nothing is left to say."""
@@ -67,6 +67,8 @@ class TextScreen:
             self._aside(piece.text, _RESULT_LINES, "  | ")
         elif piece.kind == "tool_result":
             self._result(piece)
+        elif piece.kind == "picture":
+            self._aside(f"{piece.text}  {piece.caption}".rstrip(), 1, "# ", wide=True)
         elif piece.kind == "approval_wanted":
             # the end of what is shown is not to look like the end of what is asked
             more = " ... (there is more: GET /v1/approvals)" if piece.cut else ""

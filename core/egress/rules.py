@@ -27,6 +27,7 @@ HELP = (
     "- run: COMMAND\n"
     "- python: CODE\n"
     "- search: PATTERN\n"
+    "- show NAME, a picture\n"
     "- remember TEXT, and: what do you remember?\n"
     "- fetch URL\n"
     "- help\n"
@@ -179,6 +180,16 @@ def _search(pattern: str) -> Step:
     )
 
 
+def _show(name: str) -> Step:
+    name = _bare(name)
+    return Step(
+        "show_picture",
+        ((_PATH, name),),
+        f"I show you {name}.",
+        lambda result: f"I asked for {name} to be shown and was told: {result}",
+    )
+
+
 def _remember(what: str) -> Step:
     what = " ".join(what.split())
     command = f"printf '%s\\n' {shlex.quote(what)} >> {NOTES} && echo noted"
@@ -239,6 +250,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[..., Step]], ...] = (
     (_rule(r"read\s+(?:(?:the\s+)?file\s+)?(\S[^\n]*)"), _read),
     (_rule(r"python:\s*(\S.*)"), _python),
     (_rule(r"search(?:\s+for)?:\s*(\S[^\n]*)"), _search),
+    (_rule(r"show\s+(?:me\s+)?(?:the\s+)?(?:picture\s+)?(\S[^\n]*)"), _show),
     (_REMEMBER, _remember),
     (_rule(r"fetch:?\s+(\S+)"), _fetch),
 )

@@ -3,14 +3,16 @@
 import re
 import time
 from collections.abc import Sequence
+from urllib.parse import quote
 
 import msgspec
 
 from core.sessions import SessionRow
-from jail.wire.schema import Attachment, Message
+from jail.wire.schema import Attachment, Message, Picture
 
 _encode = msgspec.json.Encoder().encode
 _TICKS = re.compile(r"`+")
+_MARKUP = re.compile(r"[!-/:-@\[-`{-~]")  # any of ASCII's punctuation may be escaped (CommonMark 2.4)
 _NAMES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool result"}
 
 
@@ -27,6 +29,7 @@ def message_object(seq: int, message: Message) -> dict[str, object]:
         **({"tool_calls": calls} if calls else {}),
         **({"tool_call_id": message.tool_call_id} if message.tool_call_id else {}),
         **({"attachments": [_attachment(a) for a in message.attachments]} if message.attachments else {}),
+        **({"picture": msgspec.to_builtins(message.picture)} if message.picture is not None else {}),
     }
 
 
@@ -100,7 +103,15 @@ def _markdown(message: Message) -> str:
     parts += [
         f"Called {' '.join(call.name.split())}:\n{_fenced(call.arguments)}" for call in message.tool_calls
     ]
+    if message.picture is not None:
+        parts.append(_image(message.picture))
     return "\n".join(parts)
+
+
+def _image(picture: Picture) -> str:
+    """The picture by its place below the home; whatever its name is, nothing outside is referred to."""
+    text = _MARKUP.sub(r"\\\g<0>", picture.caption or picture.path)
+    return f"![{text}]({quote(picture.path)})\n"
 
 
 def _fenced(text: str) -> str:

@@ -13,8 +13,9 @@ from msgspec import Meta
 
 from jail.wire.schema import Failure, Message, Sampling, TurnEnd, is_cut_short
 
-READS = frozenset({"list_files", "read_file", "search_files"})
-"""Tools that change nothing: a call of theirs may be made again."""
+READS = frozenset({"list_files", "read_file", "search_files", "show_picture"})
+"""Tools that change nothing: a call of theirs may be made again. All that show_picture does is an event,
+which ``resumed`` takes back with the others that are said anew."""
 _MOST_RESUMES = 2
 """What kills its jail each time is not started for ever."""
 _REPORTED = 20

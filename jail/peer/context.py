@@ -40,7 +40,10 @@ class Window(NamedTuple):
 def cost_bytes(message: Message) -> int:
     """About what a message takes in a frame."""
     calls = sum(_CALL_BYTES + size(call.name) + size(call.arguments) for call in message.tool_calls)
-    return _MESSAGE_BYTES + size(message.text) + calls + sum(map(_attachment_bytes, message.attachments))
+    picture = message.picture
+    named = _ATTACHMENT_BYTES + size(picture.path) + size(picture.caption) if picture is not None else 0
+    files = named + sum(map(_attachment_bytes, message.attachments))
+    return _MESSAGE_BYTES + size(message.text) + calls + files
 
 
 def _attachment_bytes(attachment: Attachment) -> int:
@@ -125,7 +128,9 @@ def _exchanges(messages: list[Message]) -> list[list[Unit]]:
 
 def _cost(exchange: list[Unit]) -> list[int]:
     messages = [message for unit in exchange for message in unit]
-    values = sum(5 + 5 * len(m.tool_calls) + 6 * len(m.attachments) for m in messages)
+    values = sum(
+        5 + 5 * len(m.tool_calls) + 6 * (len(m.attachments) + (m.picture is not None)) for m in messages
+    )
     return [sum(map(cost_bytes, messages)), len(messages), values]
 
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from jail.peer.context import cost_bytes
 from jail.peer.texts import size
-from jail.wire.schema import Message, ToolCall, cut_short
+from jail.wire.schema import Message, Picture, ToolCall, cut_short
 
 MAX_MESSAGE_BYTES = 400_000
 """One message of a model; it has to fit a frame beside its tools' results."""
@@ -54,9 +54,9 @@ class Draft:
         """Whether the message has grown past what one may be."""
         return self.bytes > MAX_MESSAGE_BYTES or len(self.calls) > MAX_CALLS
 
-    def add_result(self, call: ToolCall, text: str) -> None:
-        """Add a call's result."""
-        self.results.append(Message("tool", text, tool_call_id=call.id))
+    def add_result(self, call: ToolCall, text: str, picture: Picture | None = None) -> None:
+        """Add a call's result, and what it has shown."""
+        self.results.append(Message("tool", text, tool_call_id=call.id, picture=picture))
 
     def whole(self) -> list[Message]:
         """The messages of a round that came to its end; none where the model said nothing."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import asdict
 
 from jail.peer.draft import Draft
 from jail.peer.errors import AskFailed, ToolFailed
@@ -20,6 +21,7 @@ from jail.wire.schema import (
     Agent,
     ApprovalAsk,
     Body,
+    PictureShown,
     StepBegin,
     StepEnd,
     ToolCall,
@@ -89,8 +91,11 @@ class Toolbox:
             name = f"{self._turn}-{step}"
             text = shorten(clean(result.text), self._limits.tool_result_bytes, self._around.home, name)
             state.after_call(call.name, call.arguments, text)
-            draft.add_result(call, text)
+            draft.add_result(call, text, result.picture)
             failed += not result.ok
+            if result.picture is not None:
+                # before the result: what a turn goes on from after an interruption ends with one
+                await items.put(PictureShown(**asdict(result.picture), step=step))
             await items.put(ToolEnded(step, result.ok, text))
         state.end_round(len(draft.calls), failed)
         return None

@@ -44,7 +44,8 @@ Path = Annotated[str, Meta(min_length=1, max_length=4_096)]
 """A path as the worker resolves it: relative to the user's home. Nothing outside resolves it.
 
 Spelled as :mod:`jail.wire.paths` says."""
-MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", "text/plain"]
+PictureType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+MediaType = Literal[PictureType, "application/pdf", "text/plain"]
 
 
 class Attachment(Body, frozen=True):
@@ -65,14 +66,35 @@ TEXT_SHOWN_BYTES = 32_768
 """A model is shown so much of a text that is attached; the file has all of it."""
 
 
+MAX_PICTURE_BYTES = 16 << 20
+MAX_CAPTION = 500  # characters
+_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+PicturePath = Annotated[Path, Meta(pattern=rf"^(?!/)(?!(?:[^{_CONTROL}]*/)?\.\.(?:/|\Z))[^{_CONTROL}]+\Z")]
+"""A path below the home that any client can say: no ``..``, no control character, nothing but UTF-8."""
+
+
+class Picture(Body, frozen=True):
+    """A picture of the user's home that they were shown; ``size`` in bytes, ``caption`` "" for none.
+
+    What the file holds may have changed since. Neither a frame nor a stored message has its bytes.
+    """
+
+    path: PicturePath
+    media_type: PictureType
+    size: Annotated[int, Meta(ge=1, le=MAX_PICTURE_BYTES)]
+    caption: Annotated[str, Meta(max_length=MAX_CAPTION, pattern=rf"^[^{_CONTROL}]*\Z")]
+
+
 class Message(Body, frozen=True):
-    """One message of a conversation, as models see it."""
+    """One message of a conversation, as models see it; but for ``picture``, which is for people."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: Text = ""
     tool_calls: Annotated[tuple[ToolCall, ...], Meta(max_length=64)] = ()
     tool_call_id: CallId = ""
     attachments: Annotated[tuple[Attachment, ...], Meta(max_length=MAX_ATTACHMENTS)] = ()
+    picture: Picture | None = None
+    """What the tool whose result this is has shown."""
 
 
 def attached(path: str) -> str:
@@ -493,6 +515,12 @@ class ToolEnded(Body, frozen=True, tag="tool_result"):
     text: Text
 
 
+class PictureShown(Picture, frozen=True, tag="picture"):
+    """A tool shows the user a picture of their home."""
+
+    step: Step
+
+
 class Notice(Body, frozen=True, tag="notice"):
     """Something the person should know: context was dropped, a limit is near.
 
@@ -503,7 +531,7 @@ class Notice(Body, frozen=True, tag="notice"):
     kind: Literal["", "usage"] = ""
 
 
-TurnItem = Delta | ToolStarted | ToolProgress | ToolEnded | Notice
+TurnItem = Delta | ToolStarted | ToolProgress | ToolEnded | PictureShown | Notice
 
 
 class TurnEnd(Body, frozen=True):

@@ -86,6 +86,10 @@ def stay():
 _LOG = "{'verb': 'log', 'turn': a.body.turn, 'level': 'info', 'event': 'x', 'detail': ''}"
 _ITEM = "zmtp.encode(msgpack.packb([1, 3, a.id, {'type': 'delta', 'text': 'x'}]))"
 
+_PICTURE = """
+p = {"type": "picture", "step": 1, "path": "a.png", "media_type": "image/png", "size": 9, "caption": ""}
+"""
+
 FAULTS = {
     "oversize-announced": ("begin(); sock.sendall(struct.pack('>BQ', 2, 1 << 40)); stay()", "oversize"),
     "oversize-sent": (
@@ -139,6 +143,27 @@ FAULTS = {
             "a = begin(); _, data = connection.request(SessionLoad(a.body.turn))\n"
             "credit = zmtp.encode(msgpack.packb([1, 6, 1, 64]))\n"
             "sock.sendall(zmtp.encode(data) + credit * 50); stay()"
+        ),
+        "credit",
+    ),
+    "picture-out-of-the-home": (
+        _PICTURE + "a = begin(); raw(1, 3, a.id, p | {'path': '../../bob/home/a.png'}); stay()", "schema",
+    ),
+    "picture-with-a-line-break": (
+        _PICTURE + "a = begin(); raw(1, 3, a.id, p | {'path': 'a\\nb'}); stay()", "schema",
+    ),
+    "picture-that-is-a-page": (
+        _PICTURE + "a = begin(); raw(1, 3, a.id, p | {'media_type': 'text/html'}); stay()", "schema",
+    ),
+    "picture-of-no-step": (_PICTURE + "a = begin(); raw(1, 3, a.id, p | {'step': 0}); stay()", "schema"),
+    "picture-of-anothers-turn": (
+        _PICTURE + "a = begin(); raw(1, 3, a.id, p | {'turn': 'turn_' + '1' * 16}); stay()", "schema",
+    ),
+    "picture-of-no-turn": (_PICTURE + "a = begin(); raw(1, 3, a.id + 1, p); stay()", "order"),
+    "pictures-past-the-credit": (
+        (
+            _PICTURE + "a = begin()\n"
+            "sock.sendall(zmtp.encode(msgpack.packb([1, 3, a.id, p])) * 400); stay()"
         ),
         "credit",
     ),

@@ -10,7 +10,16 @@ from msgspec import Meta
 
 from actors.asking import ApprovalResolved, ApprovalWanted, Kind, Resolution
 from core.sessions.events import Accepted, Ended, Failed, Finish, Resumed, SessionEvent, Used
-from jail.wire.schema import Delta, ErrorCode, Notice, ToolEnded, ToolProgress, ToolStarted
+from jail.wire.schema import (
+    Delta,
+    ErrorCode,
+    Notice,
+    PictureShown,
+    PictureType,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+)
 
 EventId = Annotated[
     int, Meta(ge=0, le=2**53, description="grows within the session, and is never used again")
@@ -70,6 +79,16 @@ class ToolResultEvent(Event, frozen=True, tag="tool_result"):
     text: str
 
 
+class PictureEvent(Event, frozen=True, tag="picture"):
+    """A picture of the home's is put before the user; `GET /v1/files/content` has it, as it is by then."""
+
+    step: _Step
+    path: Annotated[str, Meta(description="its file, relative to the home")]
+    media_type: PictureType
+    size: Annotated[int, Meta(ge=1, description="what it had when it was shown (in bytes)")]
+    caption: Annotated[str, Meta(description="a line of text; empty for none")]
+
+
 class ApprovalWantedEvent(Event, frozen=True, tag="approval_wanted"):
     """The user is asked whether a tool or a verb may act; the turn waits, and its time stands still."""
 
@@ -124,7 +143,7 @@ class ErrorEvent(Event, frozen=True, tag="error"):
 
 
 AnyEvent = (
-    AcceptedEvent | DeltaEvent | ToolCallEvent | ToolProgressEvent | ToolResultEvent
+    AcceptedEvent | DeltaEvent | ToolCallEvent | ToolProgressEvent | ToolResultEvent | PictureEvent
     | ApprovalWantedEvent | ApprovalResolvedEvent | NoticeEvent | ResumedEvent | UsageEvent | DoneEvent
     | ErrorEvent
 )  # fmt: skip
@@ -152,6 +171,8 @@ def shown(session: str, event: SessionEvent) -> AnyEvent:
             return ToolCallEvent(*head, item.step, item.name, item.arguments)
         case ToolEnded():
             return ToolResultEvent(*head, item.step, item.ok, item.text)
+        case PictureShown():
+            return PictureEvent(*head, item.step, item.path, item.media_type, item.size, item.caption)
         case ApprovalWanted():
             return ApprovalWantedEvent(
                 *head,

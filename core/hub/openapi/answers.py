@@ -9,7 +9,7 @@ from actors.asking import Kind, Resolution
 from core.egress.account_messages import UsageLine
 from core.hub.agents import AgentFile
 from core.ledger.metering import Dimension
-from jail.wire.schema import Limits
+from jail.wire.schema import Limits, PictureType
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -254,6 +254,15 @@ class AttachedFile(_Answer, frozen=True):
     size_bytes: int
 
 
+class ShownPicture(_Answer, frozen=True):
+    """A picture of the home that a tool has shown; ``size`` is what it had then (in bytes)."""
+
+    path: str
+    media_type: PictureType
+    size: int
+    caption: str
+
+
 class SessionMessage(_Answer, frozen=True):
     """One message; ``seq`` counts from 1."""
 
@@ -263,6 +272,7 @@ class SessionMessage(_Answer, frozen=True):
     tool_calls: list[CalledTool] | msgspec.UnsetType = msgspec.UNSET
     tool_call_id: str | msgspec.UnsetType = msgspec.UNSET
     attachments: list[AttachedFile] | msgspec.UnsetType = msgspec.UNSET
+    picture: ShownPicture | msgspec.UnsetType = msgspec.UNSET
 
 
 class SessionPage(Session, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from jail.peer.tools.fetching import HTTP_FETCH
 from jail.peer.tools.reading import LIST_FILES, READ_FILE
 from jail.peer.tools.running import RUN_COMMAND, RUN_PYTHON
 from jail.peer.tools.searching import SEARCH_FILES
+from jail.peer.tools.showing import SHOW_PICTURE
 from jail.peer.tools.writing import EDIT_FILE, WRITE_FILE
 
 BUILT_IN: Mapping[str, Tool] = {
@@ -20,5 +21,6 @@ BUILT_IN: Mapping[str, Tool] = {
         RUN_COMMAND,
         RUN_PYTHON,
         HTTP_FETCH,
+        SHOW_PICTURE,
     )
 }

@@ -11,7 +11,7 @@ import msgspec
 
 from jail.peer.children import Children
 from jail.peer.edge import Request
-from jail.wire.schema import Body, Limits, ToolSpec
+from jail.wire.schema import Body, Limits, Picture, ToolSpec
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -19,10 +19,11 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ToolResult(NamedTuple):
-    """What the model gets, and whether the tool did what it was asked."""
+    """What the model gets, whether the tool did what it was asked, and what the user is to be shown."""
 
     ok: bool
     text: str
+    picture: Picture | None = None
 
 
 class Outside(Protocol):

@@ -47,6 +47,7 @@ def test_an_answer_streams_to_stdout_and_tools_to_stderr(capsys: pytest.CaptureF
         event(type="tool_call", step=1, name="list_files", arguments="{}"),
         event(type="tool_progress", step=1, text="a.txt\n"),
         event(type="tool_result", step=1, ok=True, text="a.txt"),
+        event(type="picture", step=2, path="a b.png", media_type="image/png", size=9, caption="A plot"),
         delta("One "),
         delta("file."),
         END,
@@ -55,7 +56,7 @@ def test_an_answer_streams_to_stdout_and_tools_to_stderr(capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert status == 0
     assert said.out == "One file.\n"
-    assert said.err == "> list_files {}\n  | a.txt\n"
+    assert said.err == "> list_files {}\n  | a.txt\n# a b.png  A plot\n"
     assert (seen[0].method, seen[0].path) == ("POST", "/v1/chat/completions")
     assert seen[0].headers["Authorization"] == "Bearer cts_abc"
     assert seen[0].headers["X-Certosa-Events"] == "on"

@@ -9,7 +9,7 @@ import pytest
 from anthropic.types import MessageParam
 
 from core.sessions import EphemeralSession, StoredSession
-from jail.wire.schema import Delta, Failure, Message, Notice, Sampling, TurnEnd, Usage
+from jail.wire.schema import Delta, Failure, Message, Notice, PictureShown, Sampling, TurnEnd, Usage
 from tests.fakes.hub_process import HubProcess
 from tests.fakes.plain_client import Answer, PlainClient
 from tests.fakes.scripted_turns import PlayedTurn
@@ -174,6 +174,7 @@ def test_tools_run_on_the_server_and_do_not_show(claude: Make, hub: HubProcess) 
         turn.put(Notice("old messages were left out"))
         turn.say("I look. ")
         turn.run_tool(1, "run_command", "done")
+        turn.put(PictureShown("a.png", "image/png", 9, "", 1))
         turn.say("ready")
         turn.end()
 

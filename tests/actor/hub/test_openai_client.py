@@ -16,6 +16,7 @@ from jail.wire.schema import (
     Failure,
     Message,
     Notice,
+    PictureShown,
     ResponseFormat,
     Sampling,
     ToolProgress,
@@ -158,6 +159,7 @@ def test_tool_events_come_to_those_who_ask_and_to_nobody_else(client: Make, hub:
         turn.put(Notice("old messages were left out"))
         turn.run_tool(1, "run_command", "done")
         turn.put(ToolProgress(2, "half"))
+        turn.put(PictureShown("a b.png", "image/png", 9, "", 2))
         turn.say("ready")
         turn.end()
 
@@ -174,7 +176,7 @@ def test_tool_events_come_to_those_who_ask_and_to_nobody_else(client: Make, hub:
                 kinds.append(chunk.model_extra["certosa"]["type"])
         return text, kinds
 
-    kinds = ["reasoning", "notice", "tool_call", "tool_result", "tool_progress"]
+    kinds = ["reasoning", "notice", "tool_call", "tool_result", "tool_progress", "picture"]
     assert ask({"X-Certosa-Events": "on"}) == ("ready", kinds)
     assert ask({}) == ("ready", [])
 

@@ -10,7 +10,7 @@ import pytest
 from core.cli import main
 from core.sessions import Storage
 from core.sessions.store import UserStore
-from jail.wire.schema import Message, ToolCall
+from jail.wire.schema import Message, Picture, ToolCall
 from tests.fakes.hub_process import HubProcess
 from tests.fakes.plain_client import PlainClient
 from tests.fakes.scripted_turns import PlayedTurn
@@ -187,6 +187,33 @@ def test_a_session_is_exported_whole(hub: HubProcess, plain: PlainClient) -> Non
     assert text.count("## User") == 401
     assert "````\n```\nwine\n```\n````\n" in text
     assert 'Called run_command:\n````\n{"command": "echo ```"}\n````' in text
+
+
+def test_what_was_shown_is_with_the_session_for_good(hub: HubProcess, plain: PlainClient) -> None:
+    def shown(path: str, caption: str) -> Message:
+        return Message("tool", "ok", tool_call_id="c", picture=Picture(path, "image/png", 9, caption))
+
+    hostile = "](http://evil.example/) <b>`*"
+    names = ["http://evil.example/x.png", "a) ![b](c.png", "ä/100%.png"]
+    messages = [
+        shown("plots/a b.png", "A plot"),
+        shown(names[0], hostile),
+        *(shown(n, "") for n in names[1:]),
+    ]
+    keep(hub.storage, "alice", "plots", messages)
+
+    first = {"path": "plots/a b.png", "media_type": "image/png", "size": 9, "caption": "A plot"}
+    assert plain.ask("GET", "/v1/sessions/plots").json["data"][0]["picture"] == first
+    exported = plain.ask("GET", "/v1/sessions/plots/export").json["messages"]
+    assert exported[0]["picture"] == first
+    assert [message["picture"]["path"] for message in exported[1:]] == names
+    text = plain.ask("GET", "/v1/sessions/plots/export?format=markdown").body.decode()
+    assert [line for line in text.splitlines() if line.startswith("!")] == [
+        "![A plot](plots/a%20b.png)",
+        r"![\]\(http\:\/\/evil\.example\/\) \<b\>\`\*](http%3A//evil.example/x.png)",
+        r"![a\) \!\[b\]\(c\.png](a%29%20%21%5Bb%5D%28c.png)",
+        r"![ä\/100\%\.png](%C3%A4/100%25.png)",
+    ]
 
 
 def test_an_empty_session_is_exported_too(hub: HubProcess, plain: PlainClient) -> None:

@@ -15,6 +15,7 @@ ALL_TOOLS = (
     "run_command",
     "run_python",
     "http_fetch",
+    "show_picture",
 )
 
 

@@ -6,10 +6,21 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict, astuple
 
-from jail.wire.schema import ChatCall, ToolEnded, ToolProgress
+from jail.wire.schema import (
+    MAX_PICTURE_BYTES,
+    ChatCall,
+    Message,
+    Picture,
+    PictureShown,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+)
 from tests.actor.peer.conftest import Pair, Start
 from tests.actor.peer.scripts import agent, call, say, use
+from tests.fakes.pictures import png
 
 
 def run(pair: Pair, *calls: ChatCall, **limits: int) -> list[ToolEnded]:
@@ -305,3 +316,153 @@ def test_names_that_are_no_text_do_not_break_anything(pair: Pair) -> None:
     assert listed.text == "bad? (9 bytes)"
     assert found.ok
     assert written.text == "\ufffd\n[exit status 0]"
+
+
+GIF = b"GIF89a\2\0\2\0\0\0\0" + bytes(20)
+JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF\0" + bytes(20)
+WEBP = b"RIFF\x20\0\0\0WEBPVP8 " + bytes(20)
+
+
+def show(pair: Pair, path: str, caption: str = "") -> PictureShown | str:
+    """What the user was shown, or why they were shown nothing."""
+    pair.core.answers = [use(call("show_picture", path=path, caption=caption)), say("Done.")]
+    log = pair.core.run_turn(agent())
+    shown = log.of(PictureShown)
+    (ended,) = log.of(ToolEnded)
+    assert ended.ok is bool(shown)
+    assert pair.core.appended[-2].picture == (Picture(*astuple(shown[0])[:4]) if shown else None)
+    if not shown:
+        return str(ended.text)
+    (picture,) = shown
+    assert isinstance(picture, PictureShown)
+    return picture
+
+
+def test_a_picture_is_shown_between_its_call_and_the_result_and_kept_with_that(pair: Pair) -> None:
+    data = png()
+    put(pair, "plots/a.png", data)
+    pair.core.answers = [use(call("show_picture", path="plots/a.png", caption="What I drew")), say("Done.")]
+
+    log = pair.core.run_turn(agent())
+
+    begun, shown, ended = log.items[:3]
+    picture = Picture("plots/a.png", "image/png", len(data), "What I drew")
+    assert begun == ToolStarted(1, "show_picture", '{"path": "plots/a.png", "caption": "What I drew"}')
+    assert shown == PictureShown(**asdict(picture), step=1)
+    text = f"The user sees plots/a.png now (image/png, {len(data)} bytes)."
+    assert ended == ToolEnded(1, True, text)
+    assert pair.core.appended[1] == Message("tool", text, tool_call_id="c1", picture=picture)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("a.png", png(), "image/png"),
+        ("a.gif", GIF, "image/gif"),
+        ("a.jpg", JPEG, "image/jpeg"),
+        ("a.webp", WEBP, "image/webp"),
+        ("no-ending", GIF, "image/gif"),
+        ("wrong.png", JPEG, "image/jpeg"),
+        ("größe & co/ä b.png", png(), "image/png"),
+        (".certosa/a.png", png(), "image/png"),
+        ("least.png", png()[:33], "image/png"),
+    ],
+)
+def test_a_picture_is_what_it_holds_whatever_its_name(pair: Pair, name: str, data: bytes, kind: str) -> None:
+    put(pair, name, data)
+    assert show(pair, name) == PictureShown(name, kind, len(data), "", 1)  # type: ignore[arg-type]
+
+
+def test_however_a_model_names_it_the_user_is_told_its_place_below_the_home(pair: Pair) -> None:
+    home = pair.worker.home
+    put(pair, "plots/a.png", GIF)
+    (home / "link.png").symlink_to("plots/a.png")
+    (home / "absolute.png").symlink_to(home / "plots/a.png")
+    (home / "folder").symlink_to("plots")
+    for name in (
+        "./plots//a.png", "~/plots/a.png", "plots/../plots/a.png", str(home / "plots/a.png"), "link.png",
+        "absolute.png", "folder/a.png",
+    ):  # fmt: skip
+        assert show(pair, name) == PictureShown("plots/a.png", "image/gif", len(GIF), "", 1), name
+
+
+def test_what_is_no_picture_of_the_home_is_not_shown_and_the_model_is_told_what_to_do(
+    pair: Pair, tmp_path: Path
+) -> None:
+    home = pair.worker.home
+    (tmp_path / "outside.png").write_bytes(GIF)
+    (tmp_path / "home-of-another").mkdir()
+    (tmp_path / "home-of-another/a.png").write_bytes(GIF)
+    (home / "out.png").symlink_to(tmp_path / "outside.png")
+    (home / "away").symlink_to(tmp_path)
+    (home / "circle.png").symlink_to("circle.png")
+    (home / "nothing.png").symlink_to("missing")
+    os.mkfifo(home / "fifo.png")
+    (home / "folder.png").mkdir()
+    put(pair, "empty.png", b"")
+    put(pair, "text.png", "This is no picture.")
+    put(pair, "drawing.svg", "<svg xmlns='http://www.w3.org/2000/svg'/>")
+    put(pair, "magic.png", png()[:5])
+    put(pair, "cut.png", png()[:20])
+    put(pair, "line\nbreak.png", GIF)
+    with open(os.fsencode(home) + b"/\xff.png", "wb") as file:
+        file.write(GIF)
+    (home / "odd.png").symlink_to(os.fsdecode(b"\xff.png"))
+    with open(put(pair, "sparse.png", png()), "r+b") as file:
+        file.truncate(1 << 30)
+    outside = "outside the home. Copy it into the home first."
+    expected = {
+        str(tmp_path / "outside.png"): outside,
+        str(tmp_path / "home-of-another/a.png"): outside,
+        "../outside.png": outside,
+        "../home-of-another/a.png": outside,
+        "out.png": outside,
+        "away/outside.png": outside,
+        "/dev/zero": outside,
+        ".": outside,
+        "circle.png": "circle.png",
+        "nothing.png": "There is no nothing.png. list_files shows what there is.",
+        "missing.png": "There is no missing.png.",
+        "fifo.png": "a FIFO, not a file",
+        "folder.png": "a directory; list_files shows what is in it",
+        "empty.png": "no PNG, JPEG, GIF or WebP picture",
+        "text.png": "by what is in it. Convert it to one.",
+        "drawing.svg": "no PNG, JPEG, GIF or WebP picture",
+        "magic.png": "no PNG, JPEG, GIF or WebP picture",
+        "cut.png": "only the beginning of a picture. Write it anew.",
+        "line\nbreak.png": "Rename it.",
+        "odd.png": "Rename it.",
+        "sparse.png": f"1073741824 bytes; {MAX_PICTURE_BYTES} can be shown. Make it smaller.",
+        "a\0b": "a name without NUL characters",
+        "": "a name without NUL characters",
+    }
+    began = time.monotonic()
+    for name, words in expected.items():
+        told = show(pair, name)
+        assert isinstance(told, str), name
+        assert words in told, name
+    assert time.monotonic() - began < 10  # nothing waits, and a gigabyte is not read
+
+    put(pair, "fine.png", GIF)
+    assert isinstance(show(pair, "fine.png"), PictureShown)
+
+
+def test_the_largest_picture_is_shown_and_one_byte_more_is_not(pair: Pair) -> None:
+    path = put(pair, "a.gif", GIF)
+    os.truncate(path, MAX_PICTURE_BYTES)
+    assert show(pair, "a.gif") == PictureShown("a.gif", "image/gif", MAX_PICTURE_BYTES, "", 1)
+    os.truncate(path, MAX_PICTURE_BYTES + 1)
+    assert "Make it smaller" in str(show(pair, "a.gif"))
+
+
+def test_a_caption_is_one_line_of_bounded_length(pair: Pair) -> None:
+    put(pair, "a.gif", GIF)
+
+    def caption(text: str) -> str:
+        shown = show(pair, "a.gif", text)
+        return shown.caption if isinstance(shown, PictureShown) else shown
+
+    assert caption(" two\n\nlines\tand \x1b[2J\u2028more\x9b ") == "two lines and [2J more"
+    assert caption("ü" * 500) == "ü" * 500
+    assert "length <= 500" in caption("x" * 501)
+    assert "length <= 500" in caption("x" * 100_000)

@@ -11,6 +11,7 @@ import pytest
 
 from core.cli.failure import CommandFailed
 from tests.fakes.hostile_jail import BEFORE, FAULTS, FAULTS_BEFORE_THE_TURN, PEER
+from tests.fakes.plain_client import PlainClient
 from tests.fakes.real_server import Person, RealServer, alive, memory_bytes, real_server, until
 from tests.fakes.running_turn import Running, cancel, code
 
@@ -178,6 +179,37 @@ def test_a_flood_of_questions_slows_nobody_else(server: RealServer, alice: Perso
         assert int(flood.done.text.split()[1]) > 500
     assert memory_bytes(core) - before < _ENOUGH_BYTES
     assert len(server.logged("worker_logged", worker_event="flooding")) <= 50
+
+
+def test_pictures_that_are_not_there_are_words_alone_and_a_flood_of_them_is_bounded(
+    server: RealServer, alice: Person, bob: Person
+) -> None:
+    core = server.pid("core")
+    before = memory_bytes(core)
+    bob.put("lie.png", "bob's own")
+    program = (
+        "a = begin()\nstop = time.monotonic() + 1.5\ncount = 0\n"
+        "lie = PictureShown('lie.png', 'image/png', 9, 'c' * 500, 99_999)\n"
+        "while time.monotonic() < stop:\n"
+        "    while not connection.credit(a.id): pump()\n"
+        "    say(connection.item(a.id, lie))\n"
+        "    count += 1\n"
+        "while not connection.credit(a.id): pump()\n"
+        "end(a, f'showed {count} times')\n"
+    )
+    with hostile(alice, program), Running(alice, "hi", "flooded") as flood:
+        for _ in range(5):
+            assert bob.ask("tokens=3 rate=0", model="load").finish == "stop"
+        assert flood.wait() is None
+        count = int(flood.done.text.split()[1])
+        assert count > 100
+    assert memory_bytes(core) - before < _ENOUGH_BYTES
+    shown = [event for event in flood.done.events if event["type"] == "picture"]
+    assert len(shown) == count
+    path = f"/v1/files/content?path={shown[0]['path']}"
+    for person, status in ((alice, 404), (bob, 200)):  # each in their own home
+        client = PlainClient(server.url, {"Authorization": f"Bearer {person.token}"})
+        assert client.ask("GET", path).status == status
 
 
 def test_a_descriptor_sent_along_is_ignored(server: RealServer, alice: Person) -> None:

@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 
 from tests.fakes.browser import Browser, CutError, Json, RefusedError
-from tests.fakes.model_server import FakeModelServer, Script
+from tests.fakes.model_server import Call, FakeModelServer, Script
+from tests.fakes.pictures import png
 from tests.fakes.real_server import (
     LIMIT_S,
     UNATTACKED,
@@ -306,6 +307,55 @@ def test_a_turn_whose_tool_acted_is_closed_after_a_kill_with_a_report_and_not_ru
     seen, kept = asyncio.run(main())
     assert seen[-1]["code"] == {"core": "internal", "worker": "worker"}[who]
     assert_closed(carl, name, seen, kept)
+
+
+def still_said(events: list[Json]) -> list[Json]:
+    """What is left where each ``resumed`` takes back what it says."""
+    left: list[Json] = []
+    for event in events:
+        if event["type"] == "resumed":
+            left = [before for before in left if before["id"] <= event["after"]]
+        left.append(event)
+    return left
+
+
+SHOW = Call("show_picture", '{"path": "shown.png"}', "call_1")
+LONG_SEARCH = Call("search_files", '{"pattern": "(a+)+$", "path": "slow.txt"}', "call_2")
+
+
+@pytest.mark.parametrize("who", ["core", "worker"])
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "not-kept"])
+def test_a_picture_shown_before_a_kill_is_said_once_to_whoever_heeds_resumed(
+    own_server: RealServer, carl: Person, model: FakeModelServer, who: str, kept: bool
+) -> None:
+    async def main() -> tuple[list[Json], list[Json]]:
+        carl.put("slow.txt", "a" * 40 + "b")
+        (carl.home / "shown.png").write_bytes(png())
+        (carl.home / "shown.png").chmod(0o644)
+        if kept:  # its round is a message, and the model talks on
+            model.say(Script(calls=(SHOW,)), LONG, Script(text="there"))
+        else:  # its round is not over
+            model.say(Script(calls=(SHOW, LONG_SEARCH)), Script(calls=(SHOW,)), Script(text="there"))
+        session = fresh()
+        status, began = await page(carl).call(
+            "POST", f"/v1/sessions/{session}/turns", {"text": "show it", "agent": "fake"}
+        )
+        assert status == 202, began
+        async with page(carl).socket() as socket:
+            await socket.ask("watch", session=session, after=0)
+            await socket.until("picture")
+            await socket.until("delta" if kept else "tool_call")
+        await kill(own_server, who, carl)
+        return await read_on(carl, session)
+
+    seen, messages = asyncio.run(main())
+    assert seen[-1]["type"] == "done", seen[-1]
+    shown = [event for event in seen if event["type"] == "picture"]
+    assert len(shown) == (1 if kept else 2)
+    (left,) = [event for event in still_said(seen) if event["type"] == "picture"]
+    assert (left["path"], left["size"]) == ("shown.png", len(png()))
+    assert [m["picture"]["path"] for m in messages if "picture" in m] == ["shown.png"]
+    assert len({event["step"] for event in shown}) == len(shown)
 
 
 def test_after_everything_was_killed_at_once_turns_go_on_or_are_closed_at_the_next_start(

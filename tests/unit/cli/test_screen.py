@@ -55,6 +55,12 @@ def test_a_failed_tool_says_so() -> None:
     assert err == "  | no such file\n  = failed\n"
 
 
+def test_a_picture_is_a_line_with_the_whole_of_its_path() -> None:
+    path = "plots/" + "x" * 300 + ".png"
+    _, err = shown(Terminal(), Piece("picture", path, step=1, caption="a plot"), Piece("picture", "a.gif"))
+    assert err == f"# {path}  a plot\n# a.gif\n"
+
+
 def test_an_endless_result_is_cut_in_length_and_width() -> None:
     _, err = shown(Terminal(), Piece("tool_result", "\n".join(["x" * 5_000] * 500), step=1))
     lines = err.splitlines()
@@ -69,6 +75,7 @@ def test_escape_sequences_reach_no_terminal() -> None:
         Piece("text", "]0;owned\x07"),
         Piece("tool_call", "\x1b[2J", "\x9bx", 1),
         Piece("tool_progress", "\x1b[31m", step=1),
+        Piece("picture", "\x1b]0;a\x07", step=1, caption="\x9b\x1b"),
         Piece("notice", "\x1bc"),
     )
     assert not {"\x1b", "\x07", "\x9b"} & set(out + err)
@@ -83,7 +90,14 @@ def test_a_program_gets_one_object_a_line(capsys: pytest.CaptureFixture[str]) ->
     screen = JsonScreen()
     screen.show(Piece("text", "a\nb"))
     screen.show(Piece("tool_result", "r", "", 2, ok=False))
+    screen.show(Piece("picture", "a.png", step=2, caption="c"))
+    screen.show(Piece("approval_wanted", "{}", "run", 3, approval="approval_1", expires_s=9))
     screen.end()
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    first, second, third, fourth = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {"kind": "text", "text": "a\nb"}
     assert second == {"kind": "tool_result", "text": "r", "name": "", "step": 2, "ok": False}
+    assert third == {"kind": "picture", "text": "a.png", "step": 2, "caption": "c"}
+    assert fourth == {
+        "kind": "approval_wanted", "text": "{}", "name": "run", "step": 3,
+        "approval": "approval_1", "expires_s": 9, "cut": False,
+    }  # fmt: skip

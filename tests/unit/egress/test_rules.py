@@ -22,6 +22,7 @@ TOOLS = (
     _spec("run_command", "command"),
     _spec("run_python", "code"),
     _spec("http_fetch", "url"),
+    _spec("show_picture", "path", "caption"),
 )
 
 
@@ -53,6 +54,10 @@ def _ask(text: str, *results: str, earlier: tuple[Message, ...] = ()) -> Next:
         ("python: ```python\nprint(1)\n```", "run_python", {"code": "print(1)"}),
         ("fetch https://example.org/a?b=c", "http_fetch", {"url": "https://example.org/a?b=c"}),
         ("search: TODO.*", "search_files", {"pattern": "TODO.*"}),
+        ("show plots/a b.png", "show_picture", {"path": "plots/a b.png"}),
+        ('Show me the picture "a.png"', "show_picture", {"path": "a.png"}),
+        ("show picture.png", "show_picture", {"path": "picture.png"}),
+        ("show my files", "list_files", {}),
         ("what do you remember about me?", "read_file", {"path": NOTES}),
     ],
 )
@@ -75,6 +80,7 @@ def test_what_is_to_be_remembered_reaches_the_shell_as_one_quoted_word() -> None
     [
         ("hello there", "built-in assistant"),
         ("help", "list files in DIR"),
+        ("help", "show NAME"),
         ("who are you?", "not a language model"),
         ("write me a poem", "did not understand"),
         ("", "did not understand"),
@@ -144,7 +150,19 @@ def test_a_conversation_without_a_user_gets_help() -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "head", ["write", "read the file", "list my files in", "list", "run:", "search:", "remember", "what"]
+    "head",
+    [
+        "write",
+        "read the file",
+        "list my files in",
+        "list",
+        "run:",
+        "search:",
+        "show",
+        "show me the picture",
+        "remember",
+        "what",
+    ],
 )
 def test_no_text_of_a_megabyte_takes_long(head: str, text: str) -> None:
     blanks, newlines, words = " " * 900_000, "\n " * 450_000, "my " * 300_000

@@ -11,7 +11,16 @@ from core.hub.live.events import AnyEvent, line_of
 from core.hub.live.requests import AnyAnswer, AnyRequest, TurnAsked
 from core.hub.live.schema import documents, schema
 from core.sessions.events import Accepted, Ended, Failed, LogItem, Resumed, SessionEvent, Used
-from jail.wire.schema import Delta, Notice, ToolEnded, ToolProgress, ToolStarted, TurnItem, Usage
+from jail.wire.schema import (
+    Delta,
+    Notice,
+    PictureShown,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnItem,
+    Usage,
+)
 
 KEPT = Path(__file__).parents[3] / "docs" / "schema"
 ITEMS: list[LogItem] = [
@@ -20,6 +29,7 @@ ITEMS: list[LogItem] = [
     ToolStarted(1, "run_command", '{"command": "true"}'),
     ToolProgress(1, "out"),
     ToolEnded(1, True, "out"),
+    PictureShown("plots/a b.png", "image/png", 1_234, "a plot", 1),
     ApprovalWanted("approval_1", "tool", "run_command", '{"command": "true"}', 1_700_000_600, 1, True),
     ApprovalResolved("approval_1", "refused"),
     Notice("n"),

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from jail.peer.context import Window, cost_bytes, fit, repair
 from jail.wire.frames import Kind, decode_frame, encode_frame
-from jail.wire.schema import Limits, Message, ProviderChat, ToolCall, to_wire
+from jail.wire.schema import Limits, Message, Picture, ProviderChat, ToolCall, to_wire
 
 
 def limits(context_bytes: int = 4_096, context_messages: int = 600) -> Limits:
@@ -153,10 +153,16 @@ def test_whatever_the_session_the_window_holds(
 
 
 @settings(deadline=None, max_examples=8)
-@given(st.text(min_size=1, max_size=50), st.sampled_from([1, 5, 64]))
-def test_the_largest_window_fits_a_frame(letter: str, calls_each: int) -> None:
+@given(
+    st.text(min_size=1, max_size=50),
+    st.sampled_from([1, 5, 64]),
+    st.sampled_from(
+        [None, Picture("p", "image/png", 1, "c"), Picture("é" * 4_096, "image/png", 1, "é" * 500)]
+    ),
+)
+def test_the_largest_window_fits_a_frame(letter: str, calls_each: int, picture: Picture | None) -> None:
     many = tuple(ToolCall(f"c{n}", "t", "{}") for n in range(calls_each))
-    results = [Message("tool", "r", tool_call_id=call.id) for call in many]
+    results = [Message("tool", "r", tool_call_id=call.id, picture=picture) for call in many]
     history = [user(letter * 20_000)]
     for _ in range(900 // (calls_each + 1)):
         history += [Message("assistant", letter * 50, many), *results]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from jail.peer.draft import MAX_MESSAGE_BYTES, Draft, batches
 from jail.wire.frames import Kind, decode_frame, encode_frame
-from jail.wire.schema import Message, SessionAppend, ToolCall, to_wire
+from jail.wire.schema import Message, Picture, SessionAppend, ToolCall, to_wire
 
 
 def draft(text: str, *call_ids: str) -> Draft:
@@ -63,9 +63,14 @@ def test_a_message_is_bounded_in_bytes_and_calls() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 200_000), min_size=1, max_size=200))
-def test_batches_keep_order_and_fit_their_frames(sizes: list[int]) -> None:
-    messages = [Message("tool", "x" * size, tool_call_id=str(n)) for n, size in enumerate(sizes)]
+@given(
+    st.lists(st.integers(0, 200_000), min_size=1, max_size=200),
+    st.none() | st.just(Picture("\U0001f600" * 4_096, "image/jpeg", 1 << 24, "\U0001f600" * 500)),
+)
+def test_batches_keep_order_and_fit_their_frames(sizes: list[int], picture: Picture | None) -> None:
+    messages = [
+        Message("tool", "x" * size, tool_call_id=str(n), picture=picture) for n, size in enumerate(sizes)
+    ]
 
     groups = batches(messages)
 

@@ -16,6 +16,7 @@ from jail.wire.schema import (
     Delta,
     Failure,
     Message,
+    PictureShown,
     Sampling,
     ToolCall,
     ToolEnded,
@@ -107,6 +108,27 @@ def test_reads_in_flight_are_made_again_and_what_was_kept_is_not(journal: Journa
     journal.step(3, "search_files", ended=False)
     fate = goes_on(journal.judge())
     assert (fate.first_step, fate.after) == (4, counted)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_picture_of_a_call_that_is_made_again_is_taken_back_and_one_that_was_kept_stays(
+    journal: Journal, ended: bool
+) -> None:
+    def show(step: int, ended: bool) -> int:
+        journal.step(step, "show_picture", ended=False)
+        journal.show(PictureShown("a.png", "image/png", 100, "", step))
+        shown = journal.log.last_id("s")
+        if ended:
+            journal.store.end_step(TURN, step, True, 1_002)
+            journal.show(ToolEnded(step, True, "text"))
+        return shown
+
+    kept = show(1, ended=True)
+    journal.keep(1)
+    again = show(2, ended)
+    fate = goes_on(journal.judge())
+    assert kept < fate.after < again
+    assert fate.first_step == 3
 
 
 @pytest.mark.parametrize("ended", [True, False])
