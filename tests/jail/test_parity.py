@@ -4,7 +4,9 @@ import json
 import os
 import re
 import select
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +35,7 @@ def workers(house: House) -> Iterator[dict[Start, ShellJail]]:
     """A real worker of each kind, waiting for core's HELLO."""
     jails = {kind: ShellJail(house, "alice", LIMITS, command=(), start=kind) for kind in KINDS}
     for jail in jails.values():
-        _wait_readable(jail.jail.edge.fileno())
+        _wait_for_hello(jail)
     yield jails
     for jail in jails.values():
         jail.end()
@@ -82,7 +84,7 @@ def test_both_look_the_same_with_a_credential_in_them(house: House) -> None:
             os.close(fd)
         inside.jail.edge.setblocking(True)
         portraits = {"inside": read_all(inside.jail.edge.fileno())}
-        _wait_readable(worker.jail.edge.fileno())
+        _wait_for_hello(worker)
         portraits["outside"] = outside(worker.jail.init_pid)
         for jail in (inside, worker):
             jail.end()
@@ -126,7 +128,13 @@ def _differences(forked: Portrait, executed: Portrait) -> dict[str, object]:
     return found
 
 
-def _wait_readable(fd: int) -> None:
+def _wait_for_hello(worker: ShellJail) -> None:
+    """Until it waits for core's HELLO, with threads that have given themselves their names."""
     poll = select.poll()
-    poll.register(fd, select.POLLIN)
+    poll.register(worker.jail.edge.fileno(), select.POLLIN)
     assert poll.poll(60_000)
+    tasks = Path(f"/proc/{worker.jail.init_pid}/task")
+    deadline = time.monotonic() + 60
+    while sum((task / "comm").read_text().startswith("ZMQbg/") for task in tasks.iterdir()) < 2:
+        assert time.monotonic() < deadline, "libzmq's threads have no names"
+        time.sleep(0.01)
