@@ -142,14 +142,18 @@ class TurnLog:
         finally:
             with self._lock:
                 self._outcome = outcome
+                # whoever is called knows this log: so it goes with its last reader, not with the garbage
+                self._on_finish, self._on_lost = _finished, None
             self._post_wake()
 
     def lost(self, failure: Failure, again: bool) -> None:
         """The jail is gone from under the turn: it ends, unless it may be started anew."""
-        if self._on_lost is None:
+        with self._lock:
+            on_lost = self._on_lost
+        if on_lost is None:
             self.finish(failure)
         else:
-            self._on_lost(failure, again)
+            on_lost(failure, again)
 
     @property
     def last_id(self) -> int:
@@ -223,6 +227,10 @@ class TurnLog:
             self._wake_posted = False
         for woken in self._readers:
             woken.set()
+
+
+def _finished(_outcome: TurnEnd | Failure) -> None:
+    """Nobody is told a second time."""
 
 
 class _Alarm:

@@ -1,7 +1,9 @@
 """A turn's log and its readers, on one event loop."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -153,6 +155,35 @@ def test_only_the_first_end_counts_and_nothing_follows_it() -> None:
         assert await read_all(log) == ([1], Finished(END))
 
     asyncio.run(main())
+
+
+def test_a_log_that_has_ended_goes_with_its_last_reader() -> None:
+    """Its events are most of a busy core's memory: they must not lie about until garbage is collected."""
+
+    async def made(ends: list[int]) -> weakref.ref[TurnLog]:
+        log = TurnLog(
+            asyncio.get_running_loop(), 1, 1 << 20, 60.0, None, lambda _: ends.append(log.last_id),
+            lambda why, _: log.finish(why),
+        )  # fmt: skip
+        say(log, "a", "b")
+        if finishes:
+            log.finish(END)
+            assert (await read_all(log), ends) == (([1, 2], Finished(END)), [2])
+        return weakref.ref(log)
+
+    async def main() -> bool:
+        left = await made([])
+        await asyncio.sleep(0)  # what was to wake readers is done
+        return left() is None
+
+    gc.disable()
+    try:
+        finishes = True
+        assert asyncio.run(main())
+        finishes = False
+        assert not asyncio.run(main())  # the control: callbacks that know it do hold it
+    finally:
+        gc.enable()
 
 
 def test_nobody_reads_the_end_before_it_is_written_down() -> None:
