@@ -732,17 +732,21 @@ def _check_egress(config: Config, text: str, source: str) -> None:
 
 
 def _check_mounts(config: Config, text: str, source: str) -> None:
-    for user in sorted({user for mount in config.vault.mount for user in mount.users}):
-        if (count := len(mounts_of(config.vault, user))) > MAX_MOUNTS:
+    for user, names in sorted(mounts_of(config.vault).items()):
+        if (count := len(names)) > MAX_MOUNTS:
             where = _line(text, ("vault", "mount"))
             raise ConfigError(
                 f"{source}{where}: vault.mount: {user} has {count} of them; a jail has room for {MAX_MOUNTS}"
             )
 
 
-def mounts_of(section: VaultSection, user: str) -> tuple[str, ...]:
-    """The credentials that may lie in a user's jail as files, in order."""
-    return tuple(sorted({mount.credential for mount in section.mount if user in mount.users}))
+def mounts_of(section: VaultSection) -> dict[str, tuple[str, ...]]:
+    """The credentials that may lie in jails as files, in order, by user."""
+    found: dict[str, set[str]] = {}
+    for mount in section.mount:
+        for user in mount.users:
+            found.setdefault(user, set()).add(mount.credential)
+    return {user: tuple(sorted(names)) for user, names in found.items()}
 
 
 def path_fault(path: str) -> str:

@@ -114,10 +114,7 @@ class Connecting:
         terms, flow = self._terms(ask, section), self._flow(ask, section)
         scopes = ask.scopes or section.scopes
         if ask.name in self._mounts(ask.owner):
-            raise VaultRefusal(
-                f"{ask.name} is, by the operator's configuration, a key that lies in your jail as a file; an"
-                " account's token changes and cannot: choose another name"
-            )
+            raise VaultRefusal(_mounted(ask.name))
         if strange := set(scopes) - set(section.scopes):
             raise VaultRefusal(f"scopes: {ask.provider} may not be asked for {', '.join(sorted(strange))}")
         self._table.admit(ask.owner, self._clock_s())
@@ -236,6 +233,10 @@ class Connecting:
             # what nobody waits for is not kept
             self._fail(pending, "it was begun anew meanwhile: go on with that one")
             return
+        if pending.name in self._mounts(pending.owner):
+            # since it began; the key that lies there by that name would be lost
+            self._fail(pending, _mounted(pending.name))
+            return
         try:
             await self._vault.keep_grant(pending.owner, pending.name, pending.terms, grant)
         except VaultUnavailable as error:
@@ -256,6 +257,13 @@ class Connecting:
 
     def _note(self, pending: Pending, kind: Kind, outcome: Outcome, detail: str) -> None:
         self._auditor.note(Record(kind, outcome, user=pending.owner, on=pending.name, detail=detail))
+
+
+def _mounted(name: str) -> str:
+    return (
+        f"{name} is, by the operator's configuration, a key that lies in your jail as a file; an"
+        " account's token changes and cannot: choose another name"
+    )
 
 
 def _device_refusal(error: OAuthError) -> str:

@@ -267,7 +267,7 @@ class PoolActor(Actor):
             case WatchPool():
                 answer = policy.now(machine())
             case EvictUser(user, why):
-                answer = self._evict(user, why)
+                answer = self._evict(user, why, now_s)
             case KillUser(user):
                 answer = self._end(user)
             case ReleaseUser(user):
@@ -322,8 +322,10 @@ class PoolActor(Actor):
         if owner is not None:
             tell(owner, message)  # one that is gone takes its jail along
 
-    def _evict(self, user: str, why: Why) -> bool:
+    def _evict(self, user: str, why: Why, now_s: float) -> bool:
         """Told to the actor even where the pool thinks the jail busy: it knows best when that ends."""
+        if why == "credential":
+            self._policy.holds.release(user, now_s)  # one that could not be had, or used, may have held them
         jail = self._policy.find(user)
         if jail is not None and jail.state != "queued":
             self._metrics.evicted(why)
@@ -430,7 +432,10 @@ class Pool:
         tell(self._actor, Apply(budget))
 
     def renew(self, user: str) -> None:
-        """Have a user's jail go when nothing runs in it: the credentials in the next one are others."""
+        """Have a user's jail go when nothing runs in it: the credentials in the next one are others.
+
+        A user who is held may start one at once.
+        """
         tell(self._actor, EvictUser(user, "credential"))
 
     async def describe(self) -> PoolView:

@@ -34,6 +34,8 @@ BOUND_FILE = "vault.bound"
 are bound with the others where the file says so; where it is empty they are not yet."""
 
 _WITH_RULES = b"rules\n"
+_RULES_BOUND = "rules\0"
+"""An entry of its own: a sum over a vault without any rule must not pass for one from before they counted."""
 
 _NONCE_BYTES = 16
 _SUM_BYTES = 32
@@ -72,7 +74,8 @@ def rule_entry(user: str, rule_id: str) -> str:
 
 def _entries_of(store: VaultStore) -> dict[str, str]:
     """What the database says."""
-    found = {token_entry(token.at): token.user for token in store.live_tokens()}
+    found = {_RULES_BOUND: ""}
+    found |= {token_entry(token.at): token.user for token in store.live_tokens()}
     found |= {disabled_entry(user): "" for user in store.disabled_users()}
     found |= {credential_entry(row.owner, row.name): str(row.version) for row in store.credentials.all()}
     found |= {version_entry(owner, name): str(last) for owner, name, last in store.credentials.versions()}
@@ -239,7 +242,8 @@ class Register:
 
     def _without_rules(self) -> _Sum:
         """As it was kept before rules were bound too."""
-        others = {at: value for at, value in self._entries.items() if not at.startswith("rule\0")}
+        later = ("rule\0", _RULES_BOUND)
+        others = {at: value for at, value in self._entries.items() if not at.startswith(later)}
         return _Sum(self._key, others)
 
 

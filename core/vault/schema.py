@@ -69,7 +69,11 @@ _VERSION_5 = (
     "ALTER TABLE tokens ADD COLUMN mac BLOB",
     "ALTER TABLE admin_tokens ADD COLUMN mac BLOB",
 )
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+# the register counts rules from here on, which an older Certosa would take for damage
+_VERSION_6: tuple[str, ...] = ()
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    _VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6,
+)  # fmt: skip
 """``MIGRATIONS[n]`` leads from version n to n + 1. Only ever appended to."""
 
 

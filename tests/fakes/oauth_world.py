@@ -53,9 +53,10 @@ class World:
         self.renewing = Renewing(
             self.access, self.client, self.sections, self.notes, lambda: self.now_s
         )  # fmt: skip
+        self.mounted = {"alice": ("signing-key",)}
         self.connecting = Connecting(
             self.access, self.client, self.notes, self.sections, PUBLIC_URL, lambda: self.now_s, 0.005,
-            lambda user: ("signing-key",) if user == "alice" else (),
+            lambda user: self.mounted.get(user, ()),
         )  # fmt: skip
 
     async def _secret(self, name: str) -> Secret | None:

@@ -343,3 +343,18 @@ def test_a_name_that_is_for_a_key_in_the_jail_is_not_connected(tmp_path: Path) -
             await here.begin("mail")
 
     asyncio.run(run())
+
+
+def test_a_key_that_is_mounted_since_the_link_was_made_is_not_replaced(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with world(tmp_path) as here:
+            first = await here.consent(await here.begin())
+            here.mounted["alice"] = ("mail",)
+            refused = await here.connecting.answer(first)
+            assert isinstance(refused, Refused)
+            assert "choose another name" in refused.message
+            assert await here.access.open("alice", "mail") is None
+            here.mounted.clear()
+            assert await here.connecting.answer(await here.consent(await here.begin())) == Ok(2)
+
+    asyncio.run(run())

@@ -211,6 +211,25 @@ def test_a_jail_whose_credentials_are_others_now_goes_when_nothing_runs_in_it(ho
     assert it.told() == EvictJail(1, True)
 
 
+def test_who_sets_the_credential_anew_that_their_jail_could_not_have_is_held_no_more(
+    house: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holds, "_FIRST_S", 100.0)
+    it = house()
+    for life in (1, 2, 3):
+        it.want(life, "ann")
+        assert it.builder.launched.get(timeout=_LIMIT_S) == (life, "ann")
+        it.pool.ended(life, "the credential does not open; set it again")
+    it.pool.renew("bob")
+    it.want(4, "ann")
+    assert "set it again" in it.told().failure.message
+
+    it.pool.renew("ann")
+    it.want(5, "ann")
+
+    assert it.builder.launched.get(timeout=_LIMIT_S) == (5, "ann")
+
+
 def test_a_machine_without_memory_starts_nothing_until_it_has_some(
     house: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,10 @@
 """[[vault.mount]]: which credentials lie in whose jail, as the operator says it."""
 
+from time import process_time
+
 import pytest
 
-from core.config import parse_config
+from core.config import MountSection, VaultSection, parse_config
 from core.errors import ConfigError
 from core.mounts import Mounts
 from core.reload import merge_live
@@ -59,6 +61,18 @@ def test_a_reload_names_those_who_have_others_than_before() -> None:
     assert mounts.use(parse_config(_mount("signing-key", '["bob", "eve"]')).vault) == {"ann", "eve"}
     assert (mounts("ann"), mounts("bob"), mounts("eve")) == ((), ("signing-key",), ("signing-key",))
     assert mounts.use(parse_config("").vault) == {"bob", "eve"}
+
+
+def test_as_many_users_as_may_be_named_hold_nobody_up() -> None:
+    users = tuple(f"user{number}" for number in range(10_000))
+    section = VaultSection(mount=tuple(MountSection(f"k{number}", users) for number in range(8)))
+    began_s = process_time()
+    mounts = Mounts(VaultSection())
+
+    assert mounts.use(section) == set(users)
+    assert mounts.use(section) == set()
+    # what looks through all users for each of them takes a minute, on the loops of three processes
+    assert process_time() - began_s < 5
 
 
 def test_they_count_at_a_reload_and_the_master_keys_place_does_not() -> None:

@@ -257,7 +257,8 @@ def test_a_removed_rule_does_not_come_back(case: Case) -> None:
 
 
 def test_rules_from_before_they_were_bound_are_bound_at_the_next_start(case: Case) -> None:
-    case.put("egress_rules", ("alice", "rule_00000000", '{"host":"own.example"}', 1))
+    case.rule("own.example")
+    before_rules(case)
     (case.directory / BOUND_FILE).write_bytes(b"")
     for _ in range(2):
         case.reopen()
@@ -265,6 +266,68 @@ def test_rules_from_before_they_were_bound_are_bound_at_the_next_start(case: Cas
     case.put("egress_rules", ("alice", "rule_11111111", '{"host":"evil.example"}', 1))
     with pytest.raises(VaultError, match=CHANGED):
         case.reopen()
+
+
+def before_rules(case: Case) -> None:
+    """Have the register as it was before rules were bound, in a database of that schema."""
+    kept = case.vault._keys.register._without_rules().masked()
+    case.vault.close()
+    case.edit(
+        ("UPDATE meta SET value = ? WHERE key = 'register'", (kept,)),
+        ("UPDATE schema_version SET version = 5", ()),
+    )
+
+
+@pytest.mark.parametrize("bound", [b"", None])
+def test_a_backup_from_before_rules_were_bound_is_opened_once_the_mark_is_deleted(
+    case: Case, bound: bytes | None
+) -> None:
+    case.rule("own.example")
+    before_rules(case)
+    with pytest.raises(VaultError, match=CHANGED):
+        Vault(case.directory)
+    mark = case.directory / BOUND_FILE
+    mark.unlink()
+    if bound is not None:
+        mark.write_bytes(bound)  # as the archive of that day has it
+        mark.chmod(0o600)
+    case.reopen()
+    assert case.rules() == ["own.example"]
+    assert (case.directory / "vault.db.v5").exists()
+
+
+@pytest.mark.parametrize("bound", [b"", None])
+def test_a_rule_is_not_slipped_into_a_vault_that_has_none_by_the_loss_of_the_mark(
+    case: Case, bound: bytes | None
+) -> None:
+    (case.directory / BOUND_FILE).unlink()
+    if bound is not None:
+        (case.directory / BOUND_FILE).write_bytes(bound)
+        (case.directory / BOUND_FILE).chmod(0o600)
+    case.reopen()  # the control: the loss alone harms nothing, and the mark is there again
+    assert case.good(case.tokens["alice"])
+    (case.directory / BOUND_FILE).unlink()
+    case.put("egress_rules", ("alice", "rule_11111111", '{"host":"evil.example"}', 1))
+    with pytest.raises(VaultError, match=CHANGED):
+        case.reopen()
+
+
+@pytest.mark.parametrize("left", ["old mark", "no mark", "half a new one"])
+def test_an_upgrade_that_was_cut_goes_on_at_the_next_start(case: Case, left: str) -> None:
+    case.rule("own.example")
+    mark = case.directory / BOUND_FILE
+    mark.unlink()  # the register counts rules already: that is written first
+    if left == "old mark":
+        mark.write_bytes(b"")
+        mark.chmod(0o600)
+    elif left == "half a new one":
+        mark.with_name(mark.name + ".new").write_bytes(b"ru")
+    case.reopen()
+    assert mark.read_bytes() == b"rules\n"
+    assert case.rules() == ["own.example"]
+    assert case.vault.answer(RotateKey(1)) == KeyRotated(1, 2, 0)
+    case.reopen()
+    assert case.rules() == ["own.example"]
 
 
 def test_what_was_bound_once_is_never_bound_anew(case: Case) -> None:
