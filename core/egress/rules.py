@@ -250,6 +250,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[..., Step]], ...] = (
     (_rule(r"read\s+(?:(?:the\s+)?file\s+)?(\S[^\n]*)"), _read),
     (_rule(r"python:\s*(\S.*)"), _python),
     (_rule(r"search(?:\s+for)?:\s*(\S[^\n]*)"), _search),
+    (_rule(r"show\s+(?:me\s+)?(?:the\s+)?file\s+(\S[^\n]*)"), _read),
     (_rule(r"show\s+(?:me\s+)?(?:the\s+)?(?:picture\s+)?(\S[^\n]*)"), _show),
     (_REMEMBER, _remember),
     (_rule(r"fetch:?\s+(\S+)"), _fetch),

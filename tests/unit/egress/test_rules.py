@@ -57,6 +57,7 @@ def _ask(text: str, *results: str, earlier: tuple[Message, ...] = ()) -> Next:
         ("show plots/a b.png", "show_picture", {"path": "plots/a b.png"}),
         ('Show me the picture "a.png"', "show_picture", {"path": "a.png"}),
         ("show picture.png", "show_picture", {"path": "picture.png"}),
+        ("show me the file x.txt", "read_file", {"path": "x.txt"}),
         ("show my files", "list_files", {}),
         ("what do you remember about me?", "read_file", {"path": NOTES}),
     ],
