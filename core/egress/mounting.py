@@ -4,7 +4,6 @@ Core has no way to ask for one: the spawner asks over a pair of its own, and wha
 the configuration. What is not there is left out; what cannot be looked at now is refused, and no jail starts.
 """
 
-import fcntl
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,11 +11,10 @@ from contextlib import ExitStack
 import structlog
 
 from core.audit.records import Auditor, Record
-from core.egress.secret import Secret
 from core.egress.vault_access import OpenCredential
 from jail.host.messages import AskMounts
+from jail.host.sealed import sealed_file
 
-_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _log = structlog.get_logger(__name__)
 
 
@@ -49,7 +47,7 @@ class Mounting:
                 elif credential.terms.kind == "oauth2":
                     self._leave_out(user, name, "an access token of oauth2 changes: it is not mounted")
                 else:
-                    found[name] = _memory_file(credential.secret)
+                    found[name] = sealed_file("credential", credential.secret.reveal().encode())
                     held.callback(os.close, found[name])
             held.pop_all()
         for name in found:
@@ -61,15 +59,3 @@ class Mounting:
         self._auditor.note(
             Record("credential_refused", "refused", user=user, on=name, detail=f"mount: {why}")
         )
-
-
-def _memory_file(secret: Secret) -> int:
-    fd = os.memfd_create("credential", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.write(fd, secret.reveal().encode())
-        os.lseek(fd, 0, os.SEEK_SET)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd

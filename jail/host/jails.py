@@ -23,7 +23,7 @@ from jail.host.messages import (
     StartJail,
     ToCore,
 )
-from jail.host.mounts import MountFiles, Mounts
+from jail.host.mounts import MountFiles, Mounts, nobody
 from jail.host.profile import Limits, Profile, System, user_paths
 from jail.host.running import Phase, RunningJail
 
@@ -53,11 +53,7 @@ class JailPlan:
     command: tuple[str, ...] = ()
     start: Start = "exec"
     limits_of: Callable[[str], Limits] | None = None
-    mounts_of: Callable[[str], tuple[str, ...]] | None = None
-
-    def mounts_for(self, user: str) -> tuple[str, ...]:
-        """Names of a user's credentials that may lie in their jail as files."""
-        return () if self.mounts_of is None else self.mounts_of(user)
+    mounts_of: Callable[[str], tuple[str, ...]] = nobody
 
     def limits_for(self, user: str) -> Limits:
         """A user's, which may be other than everybody's."""
@@ -265,7 +261,7 @@ class Jails:
                 return
             wanted = self._waiting.popleft()
             try:
-                if wanted.files is None and (names := self._plan.mounts_for(wanted.request.user)):
+                if wanted.files is None and (names := self._plan.mounts_of(wanted.request.user)):
                     self._ask(wanted.request, names)
                     continue
                 entry = self._begin(wanted.request, wanted.files or MountFiles())

@@ -6,7 +6,6 @@ Whose jail has which mounts is the operator's configuration, which this process 
 themselves: core names a user and has no say in it.
 """
 
-import fcntl
 import itertools
 import os
 from collections.abc import Callable
@@ -15,10 +14,10 @@ from typing import Final
 
 from jail.host.loop import Loop, Timer
 from jail.host.messages import AskMounts, HostError, MountsGiven, MountsRefused
+from jail.host.sealed import is_sealed
 
 _ANSWER_S: Final = 10.0
 _MAX_BYTES: Final = 8_192
-_SEALED: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _HINT: Final = "try again; if it stays so, the server's log says more"
 
 
@@ -33,6 +32,11 @@ class MountFiles:
         for fd in self.fds:
             os.close(fd)
         self.names = self.fds = ()
+
+
+def nobody(_user: str) -> tuple[str, ...]:
+    """Has any, where the configuration names none."""
+    return ()
 
 
 Take = Callable[[MountFiles | str], None]
@@ -111,11 +115,6 @@ def _fault(files: MountFiles, wanted: tuple[str, ...]) -> str:
         return "names and files that do not belong together"
     if not set(files.names) <= set(wanted):
         return "what was not asked for"
-    for fd in files.fds:
-        try:
-            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALED == _SEALED
-        except OSError:  # nothing that can be sealed
-            sealed = False
-        if not sealed or os.fstat(fd).st_size > _MAX_BYTES:
-            return "a file that is not sealed, or too large"
+    if not all(is_sealed(fd) and os.fstat(fd).st_size <= _MAX_BYTES for fd in files.fds):
+        return "a file that is not sealed, or too large"
     return ""

@@ -48,7 +48,7 @@ from jail.host.messages import (
     UserReady,
     UseTold,
 )
-from jail.host.mounts import Mounts
+from jail.host.mounts import Mounts, nobody
 from jail.host.pair import Pair
 from jail.host.process import become_subreaper
 from jail.host.profile import Limits, System
@@ -79,7 +79,7 @@ class SpawnerConfig:
         command: runs in jails instead of the worker; for tests.
         app, start: how jails are started; see :func:`jail.host.starters.make_starter`.
         limits_of: of a user's jail; None: ``limits`` for all.
-        mounts_of: names of a user's credentials that lie in their jail as files; None: nobody has any.
+        mounts_of: names of a user's credentials that lie in their jail as files.
         cgroups: whether control groups are used; "required": or nothing is served.
     """
 
@@ -99,7 +99,7 @@ class SpawnerConfig:
     app: Path | None = None
     start: Start = "exec"
     limits_of: Callable[[str], Limits] | None = None
-    mounts_of: Callable[[str], tuple[str, ...]] | None = None
+    mounts_of: Callable[[str], tuple[str, ...]] = nobody
     cgroups: UseCgroups = "off"
 
 

@@ -1,21 +1,20 @@
 """Sealed memory files, as egress gives them to the spawner for a jail's mounts."""
 
-import fcntl
 import os
 from collections.abc import Callable
 from dataclasses import replace
 
 from jail.host.launcher import JailSpec
+from jail.host.sealed import sealed_file
 
 
 def memory_file(text: str, *, sealed: bool = True) -> int:
     """One, at its beginning; the caller's to close."""
+    if sealed:
+        return sealed_file("credential", text.encode())
     fd = os.memfd_create("credential", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(fd, text.encode())
     os.lseek(fd, 0, os.SEEK_SET)
-    if sealed:
-        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     return fd
 
 

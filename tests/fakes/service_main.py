@@ -4,7 +4,6 @@ Lines of JSON both ways. Started by its staged path, so that any uid can read it
 lies beside it in the staged ``app``.
 """
 
-import fcntl
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ import select
 import msgspec
 
 from jail.host import messages
+from jail.host.sealed import sealed_file
 
 
 class Service:
@@ -144,7 +144,7 @@ class Service:
         assert isinstance(asked, messages.AskMounts)
         assert self.values is not None
         names = tuple(name for name in asked.names if name in self.values)
-        fds = [_memory_file(self.values[name]) for name in names]
+        fds = [sealed_file("credential", self.values[name].encode()) for name in names]
         messages.send_message(spawner, messages.MountsGiven(asked.request, names), more=fds)
         for fd in fds:
             os.close(fd)
@@ -161,15 +161,6 @@ class Service:
 
 def _fds() -> list[int]:
     return [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
-
-
-def _memory_file(text: str) -> int:
-    fd = os.memfd_create("credential", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.write(fd, text.encode())
-    os.lseek(fd, 0, os.SEEK_SET)
-    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
 
 
 def _umask() -> int:
