@@ -411,6 +411,19 @@ def _ask_jail(spawner: FakedSpawner, life: int, user: str) -> None:
     spawner.ask("StartJail", life=life, user=user, host_uid=spawner.house.uid(user))
 
 
+def _value_given(spawner: FakedSpawner, life: int, *, late: bool = False) -> list[object]:
+    """How a jail of alice's reads what egress gives from now on, and what it reads.
+
+    ``late``: egress answers an older question too, and that answer is closed.
+    """
+    spawner.egress.do("give", values={"signing-key": "a mounted value"})
+    if late:
+        spawner.egress.hear("AskMounts")
+    spawner.start_jail(life, "alice")
+    read: list[object] = spawner.run(life, "cat", "/run/credentials/signing-key")
+    return read
+
+
 def _descriptors(pid: int) -> list[str]:
     return [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
 
@@ -444,10 +457,7 @@ def test_a_silent_egress_fails_the_starts_of_those_with_mounts_alone_and_later_o
     spawner.start_jail(2, "bob")  # meanwhile, with one start at a time
 
     assert "did not answer in 10 s; try again" in spawner.core.hear("JailFailed", life=1)["message"]
-    spawner.egress.do("give", values={"signing-key": "a mounted value"})
-    spawner.egress.hear("AskMounts")  # the late answer is closed
-    spawner.start_jail(3, "alice")
-    assert spawner.run(3, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+    assert _value_given(spawner, 3, late=True) == [0, "a mounted value"]
     assert not [name for name in _descriptors(spawner.process.pid) if "memfd:credential" in name]
 
 
@@ -461,9 +471,7 @@ def test_an_egress_that_dies_fails_them_at_once_and_its_successor_serves(begin: 
 
     assert "has ended" in spawner.core.hear("JailFailed", life=1)["message"]
     spawner.egress.hear("started")
-    spawner.egress.do("give", values={"signing-key": "a mounted value"})
-    spawner.start_jail(3, "alice")
-    assert spawner.run(3, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+    assert _value_given(spawner, 3) == [0, "a mounted value"]
 
 
 def test_a_start_that_waits_for_egress_can_be_killed(begin: Begin) -> None:
@@ -474,10 +482,7 @@ def test_a_start_that_waits_for_egress_can_be_killed(begin: Begin) -> None:
     spawner.ask("KillJail", life=1)
 
     assert "killed before" in spawner.core.hear("JailFailed", life=1)["message"]
-    spawner.egress.do("give", values={"signing-key": "a mounted value"})
-    spawner.egress.hear("AskMounts")
-    spawner.start_jail(2, "alice")
-    assert spawner.run(2, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+    assert _value_given(spawner, 2, late=True) == [0, "a mounted value"]
 
 
 def test_the_end_of_core_ends_what_waits_for_egress(begin: Begin) -> None:
@@ -490,9 +495,7 @@ def test_the_end_of_core_ends_what_waits_for_egress(begin: Begin) -> None:
 
     spawner.core.hear("started")
     spawner.egress.hear("started")
-    spawner.egress.do("give", values={"signing-key": "a mounted value"})
-    spawner.start_jail(1, "alice")
-    assert spawner.run(1, "cat", "/run/credentials/signing-key") == [0, "a mounted value"]
+    assert _value_given(spawner, 1) == [0, "a mounted value"]
     assert spawner.stop() == 0
 
 

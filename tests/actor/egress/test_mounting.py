@@ -35,20 +35,10 @@ from jail.host.messages import (
 )
 from tests.fakes.auditor import Notes
 
-MOUNTS = """
-[[vault.mount]]
-credential = "signing-key"
-users = ["alice"]
-[[vault.mount]]
-credential = "robot"
-users = ["alice"]
-[[vault.mount]]
-credential = "account"
-users = ["alice"]
-[[vault.mount]]
-credential = "unset"
-users = ["alice"]
-"""
+MOUNTS = "".join(
+    f'[[vault.mount]]\ncredential = "{name}"\nusers = ["alice"]\n'
+    for name in ("signing-key", "robot", "account", "unset")
+)
 KEY = CredentialTerms(host="api.example.com")
 BASIC = CredentialTerms(kind="basic", place="basic", host="wiki.example.com", username="robot")
 

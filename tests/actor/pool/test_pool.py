@@ -163,13 +163,18 @@ def test_jails_are_measured_and_described(house: Make) -> None:
     assert view.memory_bytes == 5 << 20
 
 
-def test_a_held_jail_is_refused_shown_and_released(house: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holds, "_FIRST_S", 100.0)
-    it = house()
+def _die_thrice(it: House, reason: str) -> None:
+    """Have three jails of ann's end as soon as they begin."""
     for life in (1, 2, 3):
         it.want(life, "ann")
         assert it.builder.launched.get(timeout=_LIMIT_S) == (life, "ann")
-        it.pool.ended(life, "exit status 1")
+        it.pool.ended(life, reason)
+
+
+def test_a_held_jail_is_refused_shown_and_released(house: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holds, "_FIRST_S", 100.0)
+    it = house()
+    _die_thrice(it, "exit status 1")
     it.want(4, "ann")
     refused = it.told()
     assert isinstance(refused, JailFailed)
@@ -216,10 +221,7 @@ def test_who_sets_the_credential_anew_that_their_jail_could_not_have_is_held_no_
 ) -> None:
     monkeypatch.setattr(holds, "_FIRST_S", 100.0)
     it = house()
-    for life in (1, 2, 3):
-        it.want(life, "ann")
-        assert it.builder.launched.get(timeout=_LIMIT_S) == (life, "ann")
-        it.pool.ended(life, "the credential does not open; set it again")
+    _die_thrice(it, "the credential does not open; set it again")
     it.pool.renew("bob")
     it.want(4, "ann")
     assert "set it again" in it.told().failure.message
