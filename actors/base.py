@@ -44,7 +44,7 @@ class Actor(pykka.ThreadingActor):
         self._done = False
 
     @staticmethod
-    def _create_actor_inbox() -> "queue.SimpleQueue[Any]":
+    def _create_actor_inbox() -> Any:
         """Pykka's hook for other kinds of inbox: this one wakes its reader with half the locking."""
         return queue.SimpleQueue()
 

@@ -4,7 +4,8 @@ It turns bytes into whole messages and hands them on, a batch a wakeup; it looks
 have something to read are served in rounds, each its share (actors/fairness.py). It stops reading from one
 that is too fast, or has too many messages unacknowledged, which is the bound on the inbox behind it
 (actors/channel.py). Writing is done by the caller's thread where the socket takes it at once (one
-thread switch less on each hop), by the edge otherwise.
+thread switch less on each hop), by the edge otherwise. Between the rounds it runs what it is given: the
+user actors, of which it is the host (actors/hosted.py).
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from actors.channel import Bounds, Channel, Framer, Served
@@ -56,6 +58,7 @@ class Edge:
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
+        self._sleeping = False
         self._channels: dict[int, Channel] = {}
         self._shares: Shares[Channel] = Shares(SHARE)
         self._rounds = 0
@@ -65,6 +68,7 @@ class Edge:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._stopping = False
+        self._aside = ThreadPoolExecutor(1, f"{name}-aside")
         self._thread = threading.Thread(target=self._run, name=name)
 
     def start(self) -> None:
@@ -73,11 +77,12 @@ class Edge:
 
     def stop(self) -> None:
         """Close every channel without a word and end the thread. Raises ActorsError past 5 s."""
-        self._call(self._on_stop)
+        self.soon(self._on_stop)
         if self._thread.is_alive():
             self._thread.join(_STOP_TIMEOUT_S)
         if self._thread.is_alive():
             raise ActorsError(f"the edge did not stop in {_STOP_TIMEOUT_S} s")
+        self._aside.shutdown(wait=False, cancel_futures=True)
 
     def attach(
         self,
@@ -98,7 +103,7 @@ class Edge:
             self._channels[sock.fileno()] = channel
         if greeting := framer.outgoing():
             channel.send_bytes(greeting)
-        self._call(lambda: self._register(channel))
+        self.soon(lambda: self._register(channel))
         return channel
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
@@ -106,9 +111,19 @@ class Edge:
         due = time.monotonic() + delay_s
         with self._lock:
             heapq.heappush(self._timers, (due, next(self._order), callback))
-            first = self._timers[0][0] == due
-        if first:
+            if self._timers[0][0] == due:
+                self._wake()
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """See :class:`actors.hosted.Host`: after the sockets that can be read already."""
+        with self._lock:
+            self._calls.append(call)
             self._wake()
+
+    def aside(self, call: Callable[[], None]) -> None:
+        """See :class:`actors.hosted.Host`."""
+        with contextlib.suppress(RuntimeError):  # stopped
+            self._aside.submit(call)
 
     def served(self) -> dict[str, Served]:
         """What each channel that has a name was read for so far."""
@@ -131,11 +146,11 @@ class Edge:
 
     def fail(self, channel: Channel, error: CertosaError) -> None:
         """Close a channel and report ``error``, from any thread."""
-        self._call(lambda: channel.finish(error, report=True))
+        self.soon(lambda: channel.finish(error, report=True))
 
     def drop(self, channel: Channel) -> None:
         """Close a channel unreported, from any thread."""
-        self._call(lambda: channel.finish(None, report=False))
+        self.soon(lambda: channel.finish(None, report=False))
 
     def watch(self, channel: Channel, mask: int) -> None:
         """Change what is waited for; a channel not yet registered starts with its mask then."""
@@ -145,7 +160,7 @@ class Edge:
 
     def resume(self, channel: Channel) -> None:
         """Serve a channel again that holds what was read before, from any thread."""
-        self._call(lambda: self._want(channel))
+        self.soon(lambda: self._want(channel))
 
     def forget(self, channel: Channel) -> None:
         """Take a channel off, on the edge's thread, before its socket closes."""
@@ -180,7 +195,9 @@ class Edge:
 
     def _loop(self) -> None:
         while not self._stopping:
-            for fd, mask in self._epoll.poll(self._wait_s()):
+            ready = self._epoll.poll(self._wait_s())
+            self._sleeping = False
+            for fd, mask in ready:
                 if fd == self._wake_fd:
                     os.eventfd_read(self._wake_fd)
                     continue
@@ -229,16 +246,16 @@ class Edge:
         with self._lock:
             if self._calls or self._shares:
                 return 0.0
+            self._sleeping = True
             if not self._timers:
                 return -1.0
             return max(0.0, self._timers[0][0] - time.monotonic())
 
     def _run_calls(self) -> None:
-        while True:
-            with self._lock:
-                if not self._calls:
-                    return
-                call = self._calls.popleft()
+        """Run what waits now; what that leads to comes after the sockets."""
+        with self._lock:
+            calls, self._calls = self._calls, deque()
+        for call in calls:
             call()
 
     def _run_timers(self) -> None:
@@ -250,16 +267,12 @@ class Edge:
                 _, _, callback = heapq.heappop(self._timers)
             callback()
 
-    def _call(self, call: Callable[[], None]) -> None:
-        with self._lock:
-            self._calls.append(call)
-        self._wake()
-
     def _wake(self) -> None:
-        if threading.current_thread() is not self._thread:
-            with self._lock:
-                if self._wake_fd >= 0:
-                    os.eventfd_write(self._wake_fd, 1)
+        """Have the thread look again, if it sleeps; with the lock held."""
+        if self._sleeping:
+            self._sleeping = False
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     def _on_stop(self) -> None:
         self._stopping = True

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from actors.approvals import ApprovalRules, Approvals, Question
-from actors.base import Actor, Ref, tell, void
+from actors.base import Ref, tell, void
 from actors.channel import Bounds, Channel
 from actors.edge import Edge
+from actors.hosted import HostedActor
 from actors.instructions import (
     Append,
     CallEnd,
@@ -70,6 +71,8 @@ from jail.wire.zmtp import Zmtp
 _FAULTLESS: dict[str, str | None] = {
     "drained": None, "drain_ignored": None, "cancel_ignored": None, "ended": "",
 }  # fmt: skip
+_SHORT_BYTES = 4_096
+"""Frames up to this are checked on the edge's own thread, where every other jail waits meanwhile."""
 _MIXED_UP = Failure("internal", "the server mixed up two users; nothing was run")
 
 
@@ -134,12 +137,12 @@ class _Reply:
         return answers
 
 
-class UserActor(Actor):
+class UserActor(HostedActor):
     """One user's: owns their jail, runs their turns.
 
     Args:
         user: whose; every spec and every jail is checked against it.
-        edge: where the jail's channel lives.
+        edge: where the jail's channel lives, and whose thread the actor runs on.
         bounds: gives those of a jail's channel, at each start.
         jails: how jails start and end.
         services: by verb, who serves it.
@@ -166,7 +169,7 @@ class UserActor(Actor):
         start_timeout_s: float,
         rules: ApprovalRules,
     ) -> None:
-        super().__init__(name, parent, observer)
+        super().__init__(name, parent, observer, edge)
         self._user = user
         self._edge = edge
         self._bounds = bounds
@@ -176,6 +179,10 @@ class UserActor(Actor):
         self._state = UserState(next_life, mode, start_timeout_s, Approvals(rules))
         self._channel: Channel | None = None
         self._armed_s: float | None = None
+
+    def takes_long(self, message: Any) -> bool:
+        """Frames that may: a value takes a microsecond or two to check, and a byte may be one."""
+        return isinstance(message, Frames) and sum(map(len, message.payloads)) > _SHORT_BYTES
 
     def handle(self, message: Any) -> Any:
         """One stimulus: decide, carry out, and arm the next deadline."""

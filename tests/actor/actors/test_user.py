@@ -3,6 +3,7 @@
 import itertools
 import queue
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -107,8 +108,10 @@ class FakeService:
         self.requests: queue.Queue[VerbRequest] = queue.Queue()
         self.credits: queue.Queue[tuple[RequestKey, int]] = queue.Queue()
         self.cancels: queue.Queue[RequestKey] = queue.Queue()
+        self.threads: queue.Queue[str] = queue.Queue()
 
     def serve(self, request: VerbRequest) -> None:
+        self.threads.put(threading.current_thread().name)
         self.requests.put(request)
 
     def credit(self, key: RequestKey, count: int) -> None:
@@ -197,6 +200,17 @@ def test_a_turn_runs_over_the_real_edge(house: House) -> None:
     assert sink(spec).items == [Delta("ho")] * 40
     assert house.jails.uses.get(timeout=_LIMIT_S) == (1, True)
     assert house.jails.uses.get(timeout=_LIMIT_S) == (1, False)
+    worker.sock.close()
+
+
+def test_a_frame_that_may_take_long_is_not_checked_where_every_jail_waits(house: House) -> None:
+    spec = house.spec()
+    worker, _ = house.warm(spec)
+    for text, thread in (("short", "edge"), ("long" * 1_025, "edge-aside_0")):
+        worker.say(worker.connection.request(ProviderChat(spec.turn, (Message("user", text),)))[1])
+        assert house.service.threads.get(timeout=_LIMIT_S) == thread
+        house.service.requests.get(timeout=_LIMIT_S).reply.done(ChatEnd("stop"))
+        worker.until(Replied)
     worker.sock.close()
 
 
