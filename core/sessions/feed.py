@@ -12,6 +12,7 @@ from itertools import islice
 
 import structlog
 
+from core.loop_calls import loop_calls
 from core.sessions.events import SessionEvent
 
 _MAX_EVENTS = 512
@@ -80,7 +81,7 @@ class Feed:
         self.reading = asyncio.Lock()
         """One who lags reads the disk at a time: a user's watchers don't keep its thread busy."""
         self.watchers: set[Callable[[], None]] = set()
-        self._loop = asyncio.get_running_loop()
+        self._calls = loop_calls()
         self._lock = threading.Lock()
         self._coming: deque[SessionEvent] = deque(maxlen=_MAX_COMING)
         self._gone = False
@@ -101,12 +102,8 @@ class Feed:
     def _post(self) -> None:
         with self._lock:
             posted, self._posted = self._posted, True
-        if posted:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._take)
-        except RuntimeError:
-            _log.debug("feed_loop_closed")  # nobody is left to watch
+        if not posted:
+            self._calls.post(self._take)
 
     def _take(self) -> None:
         with self._lock:

@@ -10,12 +10,12 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol
 
 import structlog
 
 from actors.service import SinkItem
+from core.loop_calls import LoopCalls
 from core.sessions.events import Resumed, encode_event
 from jail.wire.schema import Failure, TurnEnd
 
@@ -66,7 +66,7 @@ class TurnLog:
     """The log of one turn, and its :class:`actors.service.TurnSink`.
 
     Args:
-        loop: where the readers live.
+        calls: those of the loop where the readers live.
         first_id: the first event's id.
         max_bytes: how much memory the events kept for readers may take.
         max_age_s: how old (in seconds) a kept event may be.
@@ -77,7 +77,7 @@ class TurnLog:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        calls: LoopCalls,
         first_id: int,
         max_bytes: int,
         max_age_s: float,
@@ -85,7 +85,7 @@ class TurnLog:
         on_finish: Callable[[TurnEnd | Failure], None],
         on_lost: Callable[[Failure, bool], None] | None = None,
     ) -> None:
-        self._loop = loop
+        self._calls = calls
         self._first_id = self._next_id = first_id
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
@@ -123,7 +123,7 @@ class TurnLog:
             accepted()
             return
         if wake:
-            self._post_wake()
+            self._calls.post(self._wake)
         if self._persist is None:
             accepted()
         else:
@@ -144,7 +144,7 @@ class TurnLog:
                 self._outcome = outcome
                 # whoever is called knows this log: so it goes with its last reader, not with the garbage
                 self._on_finish, self._on_lost = _finished, None
-            self._post_wake()
+            self._calls.post(self._wake)
 
     def lost(self, failure: Failure, again: bool) -> None:
         """The jail is gone from under the turn: it ends, unless it may be started anew."""
@@ -201,8 +201,9 @@ class TurnLog:
             oldest = self._window[0].id if self._window else self._next_id
             if after_id + 1 < oldest:
                 return Behind(after_id)
-            seen = after_id + 1 - oldest  # ids have no gaps within a turn
-            batch = tuple(islice(self._window, seen, seen + _MAX_BATCH))
+            window, seen = self._window, after_id + 1 - oldest  # ids have no gaps within a turn
+            # by index, which a deque finds from its nearer end: what is new is at the far one
+            batch = tuple(window[i] for i in range(seen, min(seen + _MAX_BATCH, len(window))))
             if batch:
                 return batch
             return Finished(self._outcome) if self._outcome is not None else None
@@ -214,13 +215,6 @@ class TurnLog:
             self._window_bytes > self._max_bytes or self._window[0].time_ms < oldest_ms
         ):
             self._window_bytes -= len(self._window.popleft().data) + _EVENT_BYTES
-
-    def _post_wake(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:
-            # the loop is closed: there is no reader left to wake
-            _log.debug("log_reader_loop_closed")
 
     def _wake(self) -> None:
         with self._lock:

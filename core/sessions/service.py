@@ -3,7 +3,6 @@
 No thread of its own: what takes time is done by the storage threads, which call back.
 """
 
-import asyncio
 import secrets
 import threading
 import time
@@ -17,6 +16,7 @@ import structlog
 from actors.service import RequestKey, VerbRequest
 from core.acting import acting
 from core.config import SessionsSection
+from core.loop_calls import loop_calls
 from core.sessions.errors import SessionBusy, TurnExists
 from core.sessions.events import Resumed
 from core.sessions.feed import Feeds
@@ -231,10 +231,9 @@ class SessionsService:
         window: bool,
         on_lost: Callable[[Failure, bool], None] | None,
     ) -> TurnLog:
-        loop = asyncio.get_running_loop()
         bounds = self._config
         max_bytes = int(bounds.log_bytes) if window else 0
-        return TurnLog(loop, first_id, max_bytes, bounds.log_age_s, writer, on_finish, on_lost)
+        return TurnLog(loop_calls(), first_id, max_bytes, bounds.log_age_s, writer, on_finish, on_lost)
 
     def _occupy(self, user: str, session_id: str, turn: str) -> object | None:
         """A token to release it with; None where this very turn has it already; SessionBusy where

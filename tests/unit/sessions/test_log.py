@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import aclosing
 
+from core.loop_calls import LoopCalls, loop_calls
 from core.sessions.log import Behind, Finished, LogEvent, TurnLog
 from jail.wire.schema import Delta, Failure, Notice, TurnEnd
 
@@ -14,8 +15,7 @@ END = TurnEnd("stop")
 
 
 def make_log(max_bytes: int = 1 << 20, first_id: int = 1, max_age_s: float = 60.0) -> TurnLog:
-    loop = asyncio.get_running_loop()
-    return TurnLog(loop, first_id, max_bytes, max_age_s, None, lambda _: None)
+    return TurnLog(loop_calls(), first_id, max_bytes, max_age_s, None, lambda _: None)
 
 
 def say(log: TurnLog, *texts: str) -> int:
@@ -132,7 +132,8 @@ def test_a_burst_wakes_the_loop_once() -> None:
             def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
                 posted.append(callback)
 
-        log = TurnLog(Loop(), 1, 1 << 20, 60.0, None, lambda _: None)  # type: ignore[arg-type]
+        loop = Loop()
+        log = TurnLog(LoopCalls(loop), 1, 1 << 20, 60.0, None, lambda _: None)  # type: ignore[arg-type]
         say(log, "a", "b", "c")
         assert len(posted) == 1
         posted[0]()
@@ -145,8 +146,7 @@ def test_a_burst_wakes_the_loop_once() -> None:
 def test_only_the_first_end_counts_and_nothing_follows_it() -> None:
     async def main() -> None:
         ends: list[TurnEnd | Failure] = []
-        loop = asyncio.get_running_loop()
-        log = TurnLog(loop, 1, 1 << 20, 60.0, None, ends.append)
+        log = TurnLog(loop_calls(), 1, 1 << 20, 60.0, None, ends.append)
         log.append(Notice("n"), lambda: None)
         log.finish(END)
         log.finish(Failure("internal", "again"))
@@ -162,7 +162,7 @@ def test_a_log_that_has_ended_goes_with_its_last_reader() -> None:
 
     async def made(ends: list[int]) -> weakref.ref[TurnLog]:
         log = TurnLog(
-            asyncio.get_running_loop(), 1, 1 << 20, 60.0, None, lambda _: ends.append(log.last_id),
+            loop_calls(), 1, 1 << 20, 60.0, None, lambda _: ends.append(log.last_id),
             lambda why, _: log.finish(why),
         )  # fmt: skip
         say(log, "a", "b")
@@ -196,7 +196,7 @@ def test_nobody_reads_the_end_before_it_is_written_down() -> None:
             writing.set()
             assert written.wait(20)
 
-        log = TurnLog(asyncio.get_running_loop(), 1, 1 << 20, 60.0, None, write_down)
+        log = TurnLog(loop_calls(), 1, 1 << 20, 60.0, None, write_down)
         finishing = asyncio.create_task(asyncio.to_thread(log.finish, END))
         try:
             assert await asyncio.to_thread(writing.wait, 20)
