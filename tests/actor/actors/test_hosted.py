@@ -78,6 +78,11 @@ def actor_of(ref: Ref) -> Hosted:
     return found
 
 
+def stay(begun: threading.Event, hold: threading.Event) -> bool:
+    begun.set()
+    return hold.wait(_LIMIT_S)
+
+
 def boom() -> None:
     raise ValueError("boom")
 
@@ -189,6 +194,35 @@ def test_one_at_a_time_is_aside(edge: Edge) -> None:
     assert actor_of(second).said.empty()
     hold.set()
     assert actor_of(second).said.get(timeout=_LIMIT_S) == ("edge-aside_0", "second")
+
+
+def test_who_has_much_to_do_lets_the_others_go_first_now_and_then(edge: Edge) -> None:
+    busy, other = Hosted.start(edge), Hosted.start(edge)
+    begun, hold = threading.Event(), threading.Event()
+    tell(busy, lambda: stay(begun, hold))
+    assert begun.wait(_LIMIT_S)
+    handled = actor_of(busy).said
+    for number in range(1_000):
+        tell(busy, number)
+    tell(other, handled.qsize)
+    hold.set()
+    assert actor_of(other).said.get(timeout=_LIMIT_S)[1] < 100
+    assert [handled.get(timeout=_LIMIT_S)[1] for _ in range(1_001)] == [True, *range(1_000)]
+
+
+def test_who_has_much_to_do_aside_does_not_keep_the_next_one_waiting_for_all_of_it(edge: Edge) -> None:
+    busy, other = Hosted.start(edge), Hosted.start(edge)
+    begun, hold = threading.Event(), threading.Event()
+    tell(busy, ("long", lambda: stay(begun, hold)))
+    assert begun.wait(_LIMIT_S)
+    handled = actor_of(busy).said
+    for number in range(20):
+        tell(busy, ("long", number))
+    tell(other, ("long", handled.qsize))
+    assert ask(Hosted.start(edge), "the other waits by now", _LIMIT_S)
+    hold.set()
+    assert actor_of(other).said.get(timeout=_LIMIT_S)[1] < 5
+    assert [handled.get(timeout=_LIMIT_S)[1] for _ in range(21)] == [True, *range(20)]
 
 
 def test_it_can_end_aside(edge: Edge, told: "queue.Queue[Any]") -> None:
