@@ -148,11 +148,12 @@ def test_whoever_asks_behind_a_stop_is_told_so(edge: Edge) -> None:
     hold = threading.Event()
     tell(ref, lambda: hold.wait(_LIMIT_S))
     stopped = ref.stop(block=False)
-    behind = ref.ask("behind", block=False)
+    behind = [ref.ask(("long", number), block=False) for number in range(50)]
     hold.set()
     assert stopped.get(timeout=_LIMIT_S)
-    with pytest.raises(pykka.ActorDeadError):
-        behind.get(timeout=_LIMIT_S)
+    for asked in behind:
+        with pytest.raises(pykka.ActorDeadError):
+            asked.get(timeout=_LIMIT_S)
 
 
 def test_whoever_asks_while_it_ends_is_told_so(edge: Edge) -> None:
