@@ -112,6 +112,7 @@ class Channel:
         self._lock = threading.Lock()
         self._backlog: deque[memoryview] = deque()
         self._backlog_bytes = 0
+        self._overflown = False  # it is to be closed, once the edge's thread comes to it
         self._unacked: deque[int] = deque()  # the sizes of what was delivered
         self._unacked_bytes = 0
         self._unpaid = 0  # what messages cost beyond one each, as their handling showed
@@ -142,7 +143,7 @@ class Channel:
         """Send bytes as they are (already framed)."""
         overflow = False
         with self._lock:
-            if not self.open:
+            if not self.open or self._overflown:
                 return
             rest = memoryview(data)
             if not self._backlog:
@@ -150,7 +151,7 @@ class Channel:
             if rest:
                 self._backlog.append(rest)
                 self._backlog_bytes += len(rest)
-                overflow = self._backlog_bytes > self._bounds.backlog_bytes
+                overflow = self._overflown = self._backlog_bytes > self._bounds.backlog_bytes
                 self._set_mask(self.mask | select.EPOLLOUT)
         if overflow:
             self._edge.fail(self, PeerFault("flood", "the peer does not read"))

@@ -1,7 +1,8 @@
 """Actors without a thread of their own: a host's thread handles their messages as they come.
 
 Where many actors pass small messages on, most of what a thread each costs is handing the interpreter from
-one to the next. It is Pykka's own loop that runs here, with an inbox that ends it instead of waiting.
+one to the next. It is Pykka's own loop that runs here, with an inbox that ends it instead of waiting, and
+where others are to have their turn.
 """
 
 import threading
@@ -11,6 +12,9 @@ from typing import Any, Protocol
 
 from actors.base import Actor, Ref
 from actors.observer import Observer
+
+_AT_ONCE = 16
+"""Messages of one actor that the others on its host wait for; aside it is one, which may take long."""
 
 
 class Host(Protocol):
@@ -39,7 +43,7 @@ class HostedActor(Actor):
         self._host = host
 
     def takes_long(self, message: Any) -> bool:  # noqa: ARG002 - for those who know better
-        """Whether a message, and those that came after it, are to be handled aside."""
+        """Whether a message is to be handled aside; those that came after it wait for that."""
         return False
 
     @staticmethod
@@ -56,15 +60,15 @@ class HostedActor(Actor):
         self._go_on()
 
     def _go_on(self) -> None:
-        self._run(self.takes_long)
+        self._run(_AT_ONCE, self.takes_long)
 
     def _go_on_aside(self) -> None:
-        self._run(None)
+        self._run(1, None)
 
-    def _run(self, leave: Callable[[Any], bool] | None) -> None:
-        """Handle what waits, and ``leave`` what is for the other thread."""
+    def _run(self, most: int, leave: Callable[[Any], bool] | None) -> None:
+        """Handle what waits, up to ``most``, and ``leave`` what is for the other thread."""
         inbox = self.actor_inbox
-        inbox.leave = leave
+        inbox.most, inbox.leave = most, leave
         try:
             self._actor_loop_running()
         except _NothingWaits:
@@ -72,7 +76,10 @@ class HostedActor(Actor):
         except _TakesLong:
             self._host.aside(self._go_on_aside)
             return
-        inbox.leave = None
+        except _OthersFirst:
+            self._host.soon(self._go_on)
+            return
+        inbox.most = inbox.leave = None
         while inbox.awake():  # it has stopped; whoever asks it all the same is told so
             self._actor_loop_teardown()
 
@@ -85,6 +92,10 @@ class _TakesLong(Exception):
     """What waits is not for this thread."""
 
 
+class _OthersFirst(Exception):
+    """Enough was handled for now."""
+
+
 class _Inbox:
     """Pykka's idea of an inbox, except that ``get`` does not wait."""
 
@@ -93,6 +104,8 @@ class _Inbox:
         self._lock = threading.Lock()
         self._awake = True
         self._wake: Callable[[], None] | None = None
+        self.most: int | None = None
+        """How many ``get`` may still give; None: all."""
         self.leave: Callable[[Any], bool] | None = None
         """Tells messages that ``get`` is to leave for another thread."""
 
@@ -116,6 +129,10 @@ class _Inbox:
     def get(self) -> Any:
         if not self.awake():
             raise _NothingWaits
+        if self.most is not None:
+            if self.most <= 0:
+                raise _OthersFirst
+            self.most -= 1
         if self.leave is not None and self.leave(self._envelopes[0].message):
             raise _TakesLong
         return self._envelopes.popleft()  # nobody else takes any

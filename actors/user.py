@@ -64,7 +64,7 @@ from actors.user_messages import (
 from actors.user_state import UserState
 from jail.wire.errors import CertosaError, PeerFault
 from jail.wire.frames import MAX_FRAME_BYTES, kind_name
-from jail.wire.schema import Body, ErrorCode, Failure
+from jail.wire.schema import Body, ErrorCode, Failure, History
 from jail.wire.zmtp import Zmtp
 
 # what a life's end says of its jail, where that is not the reason itself
@@ -211,7 +211,11 @@ class UserActor(HostedActor):
                     self.observer.frame("in", kind_name(payload), len(payload))
                 return instructions
             case AnsweredItem(life, request_id, body):
-                return state.answered_item(life, request_id, body)
+                began_s = time.thread_time()
+                instructions = state.answered_item(life, request_id, body)
+                if isinstance(body, History) and life == state.life:  # made because the jail asked for it
+                    self._charge(began_s)
+                return instructions
             case Answered(life, request_id, body):
                 return state.answered(life, request_id, body)
             case AnsweredError(life, request_id, failure):
@@ -303,9 +307,13 @@ class UserActor(HostedActor):
                 case TellAnswered(answered, decision, failure):
                     answered(decision, failure)
                 case Serve():
+                    began_s = time.thread_time()
                     self._serve(instruction)
+                    self._charge(began_s)
                 case Credit(life, request_id, verb, count):
+                    began_s = time.thread_time()
                     self._services[verb].credit(RequestKey(self._user, life, request_id), count)
+                    self._charge(began_s)
                 case Cancel(life, request_id, verb):
                     self._services[verb].cancel(RequestKey(self._user, life, request_id))
                 case Finish(sink, outcome):
@@ -329,6 +337,11 @@ class UserActor(HostedActor):
                     self._note(event, values)
                 case Gone():
                     self.stop()
+
+    def _charge(self, began_s: float) -> None:
+        """Have the jail's pace pay for what it had done: a small frame may ask for much."""
+        if self._channel is not None:
+            self._channel.ack(0, time.thread_time() - began_s)
 
     def _told(
         self, question: Question, kind: type[ApprovalKept | ApprovalSettled]

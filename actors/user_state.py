@@ -502,7 +502,7 @@ class UserState:
             case "provider.chat":
                 if turn.verdict is not None:
                     return Failure("cancelled", turn.verdict.message)
-                if any(o.turn is turn and o.verb == verb for o in self._open.values()):
+                if self._has_open(turn, verb):
                     return Failure("limit", "one provider.chat at a time in a turn")
                 turn.rounds += 1
                 if turn.rounds > limits.rounds:
@@ -530,6 +530,9 @@ class UserState:
                     return Failure("cancelled", turn.verdict.message)
                 if body.tool not in turn.spec.agent.ask:
                     return Failure("invalid", f"{body.tool} needs no approval")
+            case "session.load":
+                if self._has_open(turn, verb):
+                    return Failure("limit", "one session.load at a time in a turn")
             case "session.append":
                 assert isinstance(body, SessionAppend)
                 turn.append_bytes += size
@@ -540,6 +543,9 @@ class UserState:
                 if turn.log_lines > _LOG_LINES:
                     return Failure("limit", f"more than {_LOG_LINES} log lines in a turn")
         return None
+
+    def _has_open(self, turn: _Turn, verb: str) -> bool:
+        return any(o.turn is turn and o.verb == verb for o in self._open.values())
 
     def _fetch_refusal(self, turn: _Turn) -> Failure | None:
         turn.fetches += 1

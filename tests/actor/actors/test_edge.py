@@ -5,6 +5,7 @@ import queue
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -127,6 +128,23 @@ def test_a_reader_that_never_reads_is_bounded_and_closed(end: End) -> None:
     assert isinstance(error, PeerFault)
     assert error.reason == "flood"
     assert sent < 2 * MAX_BACKLOG_BYTES
+
+
+def test_what_is_sent_past_the_bound_before_the_edge_can_close_it_is_not_kept(edge: Edge) -> None:
+    end = End(edge)
+    line = b"x" * (1 << 20)
+
+    def send() -> None:  # as an actor does on the edge's own thread, which nobody else closes anything on
+        for _ in range(50):
+            end.channel.send(line)
+
+    tracemalloc.start()
+    edge.soon(send)
+    error = end.ends.get(timeout=_LIMIT_S)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(error, PeerFault)
+    assert most_bytes < 3 * MAX_BACKLOG_BYTES
 
 
 def test_a_channel_with_too_much_unacknowledged_is_not_read_until_it_is(edge: Edge) -> None:

@@ -78,6 +78,11 @@ def actor_of(ref: Ref) -> Hosted:
     return found
 
 
+def stay(begun: threading.Event, hold: threading.Event) -> bool:
+    begun.set()
+    return hold.wait(_LIMIT_S)
+
+
 def boom() -> None:
     raise ValueError("boom")
 
@@ -143,11 +148,12 @@ def test_whoever_asks_behind_a_stop_is_told_so(edge: Edge) -> None:
     hold = threading.Event()
     tell(ref, lambda: hold.wait(_LIMIT_S))
     stopped = ref.stop(block=False)
-    behind = ref.ask("behind", block=False)
+    behind = [ref.ask(("long", number), block=False) for number in range(50)]
     hold.set()
     assert stopped.get(timeout=_LIMIT_S)
-    with pytest.raises(pykka.ActorDeadError):
-        behind.get(timeout=_LIMIT_S)
+    for asked in behind:
+        with pytest.raises(pykka.ActorDeadError):
+            asked.get(timeout=_LIMIT_S)
 
 
 def test_whoever_asks_while_it_ends_is_told_so(edge: Edge) -> None:
@@ -189,6 +195,35 @@ def test_one_at_a_time_is_aside(edge: Edge) -> None:
     assert actor_of(second).said.empty()
     hold.set()
     assert actor_of(second).said.get(timeout=_LIMIT_S) == ("edge-aside_0", "second")
+
+
+def test_who_has_much_to_do_lets_the_others_go_first_now_and_then(edge: Edge) -> None:
+    busy, other = Hosted.start(edge), Hosted.start(edge)
+    begun, hold = threading.Event(), threading.Event()
+    tell(busy, lambda: stay(begun, hold))
+    assert begun.wait(_LIMIT_S)
+    handled = actor_of(busy).said
+    for number in range(1_000):
+        tell(busy, number)
+    tell(other, handled.qsize)
+    hold.set()
+    assert actor_of(other).said.get(timeout=_LIMIT_S)[1] < 100
+    assert [handled.get(timeout=_LIMIT_S)[1] for _ in range(1_001)] == [True, *range(1_000)]
+
+
+def test_who_has_much_to_do_aside_does_not_keep_the_next_one_waiting_for_all_of_it(edge: Edge) -> None:
+    busy, other = Hosted.start(edge), Hosted.start(edge)
+    begun, hold = threading.Event(), threading.Event()
+    tell(busy, ("long", lambda: stay(begun, hold)))
+    assert begun.wait(_LIMIT_S)
+    handled = actor_of(busy).said
+    for number in range(20):
+        tell(busy, ("long", number))
+    tell(other, ("long", handled.qsize))
+    assert ask(Hosted.start(edge), "the other waits by now", _LIMIT_S)
+    hold.set()
+    assert actor_of(other).said.get(timeout=_LIMIT_S)[1] < 5
+    assert [handled.get(timeout=_LIMIT_S)[1] for _ in range(21)] == [True, *range(20)]
 
 
 def test_it_can_end_aside(edge: Edge, told: "queue.Queue[Any]") -> None:

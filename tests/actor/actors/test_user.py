@@ -4,6 +4,7 @@ import itertools
 import queue
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -31,9 +32,12 @@ from jail.wire.schema import (
     Delta,
     Done,
     Failure,
+    History,
     LogLine,
     Message,
     ProviderChat,
+    SessionLoad,
+    ToolCall,
     TurnEnd,
 )
 from jail.wire.zmtp import Zmtp
@@ -109,22 +113,31 @@ class FakeService:
         self.credits: queue.Queue[tuple[RequestKey, int]] = queue.Queue()
         self.cancels: queue.Queue[RequestKey] = queue.Queue()
         self.threads: queue.Queue[str] = queue.Queue()
+        self.busy_s = 0.0  # of CPU time, in each call
 
     def serve(self, request: VerbRequest) -> None:
+        self._work()
         self.threads.put(threading.current_thread().name)
         self.requests.put(request)
 
     def credit(self, key: RequestKey, count: int) -> None:
+        self._work()
         self.credits.put((key, count))
 
     def cancel(self, key: RequestKey) -> None:
         self.cancels.put(key)
+
+    def _work(self) -> None:
+        until_s = time.thread_time() + self.busy_s
+        while time.thread_time() < until_s:
+            pass
 
 
 class House:
     """Alice's actor and everything around it."""
 
     def __init__(self, edge: Edge) -> None:
+        self.edge = edge
         self.jails = FakeJails(queue.Queue(), queue.Queue())
         self.service = FakeService()
         self.book = FakeBook()
@@ -139,7 +152,7 @@ class House:
             edge=edge,
             bounds=lambda: self.bounds,
             jails=self.jails,
-            services={"provider.chat": self.service},
+            services=dict.fromkeys(("provider.chat", "session.load"), self.service),
             mode=lambda verb: self.modes.get(verb, "on"),
             book=self.book,
             rules=ApprovalRules(),
@@ -275,6 +288,32 @@ def test_a_worker_that_floods_without_a_pause_is_ended_with_its_reason(house: Ho
             other.until(Failed if number >= 50 else Replied)
         other.say(other.connection.reply(turn, TurnEnd("stop")))
         assert ended(again) == TurnEnd("stop")
+
+
+@pytest.mark.parametrize("what", ["serve", "credit", "history"])
+def test_a_jail_pays_for_what_a_small_frame_has_done(house: House, what: str) -> None:
+    house.bounds = Bounds(pace=PaceLimits(per_s=2_000, burst=200, patience_s=30))
+    spec = house.spec()
+    worker, _ = house.warm(spec)
+    with closing(worker.sock):
+        house.service.busy_s = 0.02 if what == "serve" else 0.0
+        asked, data = worker.connection.request(SessionLoad(spec.turn))
+        worker.say(data)
+        reply = house.service.requests.get(timeout=_LIMIT_S).reply
+        if what == "credit":
+            house.service.busy_s = 0.02
+            worker.say(worker.connection.grant(asked, 1))
+            house.service.credits.get(timeout=_LIMIT_S)
+        elif what == "history":
+            called = Message("assistant", "", (ToolCall("call", "tool", "{}"),) * 64)
+            for _ in range(16):
+                reply.item(History((called,) * 64))
+        reply.done(Done())
+        assert worker.until(Replied).id == asked
+        assert house.edge.served()["alice"].slowed == 0
+        worker.say(worker.connection.request(LogLine(spec.turn, "info", "x", ""))[1])
+        worker.until(Replied)
+        assert house.edge.served()["alice"].slowed == 1
 
 
 def test_a_worker_that_dies_gives_one_clear_error(house: House) -> None:

@@ -49,6 +49,7 @@ from jail.wire.schema import (
     Message,
     ProviderChat,
     SessionAppend,
+    SessionLoad,
     StepBegin,
     TurnEnd,
     Usage,
@@ -501,6 +502,18 @@ def test_a_turn_has_four_fetches_at_once_and_no_more(house: House) -> None:
     _, rest = house.asks(fetching(name="e" * 16))
     assert [type(one) for one in rest] == [Serve]
     assert fifth not in opened
+
+
+def test_a_turn_loads_its_session_once_at_a_time(house: House) -> None:
+    spec = house.spec()
+    house.warm(spec)
+    first, _ = house.asks(SessionLoad(spec.turn))
+    second, rest = house.asks(SessionLoad(spec.turn))
+    assert rest == []
+    assert house.last() == Failed(second, Failure("limit", "one session.load at a time in a turn"))
+    house.do(house.state.answered(1, first, Done()))
+    _, rest = house.asks(SessionLoad(spec.turn))
+    assert [type(one) for one in rest] == [Serve]
 
 
 @pytest.mark.parametrize("extra", [{"user": "bob"}, {"session": "s"}, {"skill": "x"}])
