@@ -8,6 +8,7 @@ import msgspec
 
 from core.egress.messages import ChatItem, ChatStart
 from core.egress.outbox import Item, Outbox
+from core.egress.pacing import Pacing
 from core.egress.providers import ProviderError
 from core.egress.secret import StreamStriker, Striker
 from jail.wire.schema import ChatCall, ToolCall
@@ -29,6 +30,10 @@ class Stream:
         self.ask = ask
         self._send_message = send
         self._outbox = Outbox()
+        self._pacing = Pacing()
+        self._loop = asyncio.get_running_loop()
+        self._link_open = True
+        self._rest: asyncio.TimerHandle | None = None
         self._moved = asyncio.Event()
         self._striker = striker
         self._tail = StreamStriker(striker)
@@ -48,23 +53,32 @@ class Stream:
         strike = self._striker.strike
         struck = ToolCall(strike(call.id), strike(call.name), strike(call.arguments))
         self._send(self._outbox.call(ChatCall(struck)))
+        self._end_rest()  # whoever waits for a call waits for nothing else
         await self._room()
 
     async def drain(self) -> None:
         """Wait until everything has gone. Raises ProviderError where nobody takes it."""
         self._release_tail()
+        self._end_rest()
         while not self._outbox.empty:
             await self._wait()
 
     def grant(self, count: int) -> None:
         """Core takes ``count`` more items."""
+        self._pacing.granted(count, self._loop.time())
         self._send(self._outbox.grant(count))
         self._moved.set()
 
     def set_open(self, is_open: bool) -> None:
         """Whether the link takes anything at present."""
-        self._send(self._outbox.set_open(is_open))
-        self._moved.set()
+        self._link_open = is_open
+        self._open()
+
+    def close(self) -> None:
+        """Send nothing more by itself; harmless when it has ended."""
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     async def _delta(self, kind: Literal["text", "reasoning"], text: str) -> None:
         if kind != self._kind:
@@ -83,7 +97,19 @@ class Stream:
 
     def _send(self, items: list[Item]) -> None:
         for item in items:
+            self._pacing.sent(self._loop.time())
             self._send_message(ChatItem(self.ask.id, item))
+        if items and self._pacing.gap_s and self._rest is None:
+            self._rest = self._loop.call_later(self._pacing.gap_s, self._end_rest)
+            self._outbox.set_open(False)  # until then what comes merges
+
+    def _end_rest(self) -> None:
+        self.close()
+        self._open()
+
+    def _open(self) -> None:
+        self._send(self._outbox.set_open(self._link_open and self._rest is None))
+        self._moved.set()
 
     async def _room(self) -> None:
         while self._outbox.full:

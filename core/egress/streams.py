@@ -116,8 +116,11 @@ class Streams:
 
     def cancel(self, message: ChatCancel) -> None:
         """Stop a chat at once; nothing more is sent for it."""
-        if self._running.cancel(message.id) is None:
+        stream = self._running.cancel(message.id)
+        if stream is None:
             self._attached.drop(message.id)
+        else:
+            stream.close()
 
     def set_open(self, is_open: bool) -> None:
         """Whether the link takes anything at present; until it does, deltas merge."""

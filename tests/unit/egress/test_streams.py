@@ -175,6 +175,100 @@ def test_while_the_link_is_shut_deltas_merge_though_there_is_credit() -> None:
     asyncio.run(run())
 
 
+class Led:
+    """A provider that says what it is told to, one after the other; "" ends it."""
+
+    def __init__(self) -> None:
+        self.texts: asyncio.Queue[str | ToolCall] = asyncio.Queue()
+
+    async def chat(self, ask: ChatStart, out: Outlet) -> ChatEnd:
+        while text := await self.texts.get():
+            await (out.text(text) if isinstance(text, str) else out.call(text))
+        return ChatEnd("stop")
+
+    async def close(self) -> None:
+        pass
+
+    def say(self, *texts: "str | ToolCall") -> None:
+        for text in texts:
+            self.texts.put_nowait(text)
+
+
+async def _behind() -> tuple[Desk, Led]:
+    """A chat whose eight pieces so far were taken late."""
+    led = Led()
+    desk = Desk(led)
+    desk.start(1)
+    led.say(*"abcdefgh")
+    await _turns()
+    await asyncio.sleep(0.3)
+    desk.streams.credit(ChatCredit(1, 8))
+    assert desk.text(1) == "abcdefgh"
+    desk.sent.clear()
+    return desk, led
+
+
+async def _until_sent(desk: Desk, count: int) -> list[Any]:
+    async with asyncio.timeout(5):
+        while len(desk.items(1)) < count:
+            await asyncio.sleep(0.001)
+    return desk.items(1)
+
+
+def test_behind_whoever_takes_late_pieces_merge_for_a_moment() -> None:
+    async def run() -> None:
+        desk, led = await _behind()
+        began_s = asyncio.get_running_loop().time()
+        led.say("1", "2")
+        await _turns()
+        led.say("3")
+        await _turns()
+        assert desk.items(1) == [ChatDelta(text="1")]
+        assert await _until_sent(desk, 2) == [ChatDelta(text="1"), ChatDelta(text="23")]
+        assert asyncio.get_running_loop().time() - began_s >= 0.09
+        led.say("")
+        assert isinstance(await desk.end(1), ChatDone)
+
+    asyncio.run(run())
+
+
+def test_a_call_and_the_end_do_not_wait_for_that_moment() -> None:
+    async def run() -> None:
+        desk, led = await _behind()
+        call = ToolCall("c1", "run", "{}")
+        led.say("1", "2", call)
+        await _turns()
+        assert desk.items(1) == [ChatDelta(text="1"), ChatDelta(text="2"), ChatCall(call)]
+        desk, led = await _behind()
+        led.say("1", "2", "")
+        await _turns()
+        assert desk.items(1) == [ChatDelta(text="1"), ChatDelta(text="2")]
+        assert isinstance(desk.sent[-1], ChatDone)
+
+    asyncio.run(run())
+
+
+def test_neither_a_cancelled_chat_nor_a_shut_link_is_sent_what_waits_for_it() -> None:
+    async def run() -> None:
+        desk, led = await _behind()
+        led.say("1", "2")
+        await _turns()
+        desk.streams.cancel(ChatCancel(1))
+        await asyncio.sleep(0.2)
+        assert desk.items(1) == [ChatDelta(text="1")]
+        desk, led = await _behind()
+        led.say("1", "2")
+        await _turns()
+        desk.streams.set_open(False)
+        await asyncio.sleep(0.2)
+        assert desk.items(1) == [ChatDelta(text="1")]
+        desk.streams.set_open(True)
+        assert await _until_sent(desk, 2) == [ChatDelta(text="1"), ChatDelta(text="2")]
+        await desk.streams.close()
+
+    asyncio.run(run())
+
+
 def test_cancel_stops_the_provider_at_once_and_says_nothing_more() -> None:
     async def run() -> None:
         provider = Scripted(_for_ever)
