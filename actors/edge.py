@@ -18,7 +18,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 from actors.channel import Bounds, Channel, Framer, Served
@@ -123,7 +124,11 @@ class Edge:
     def aside(self, call: Callable[[], None]) -> None:
         """See :class:`actors.hosted.Host`."""
         with contextlib.suppress(RuntimeError):  # stopped
-            self._aside.submit(call)
+            self._aside.submit(call).add_done_callback(self._on_aside_done)
+
+    def _on_aside_done(self, done: "Future[None]") -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self.soon(partial(_raise, error))  # as loud as on the edge's own thread
 
     def served(self) -> dict[str, Served]:
         """What each channel that has a name was read for so far."""
@@ -276,3 +281,7 @@ class Edge:
 
     def _on_stop(self) -> None:
         self._stopping = True
+
+
+def _raise(error: BaseException) -> None:
+    raise error

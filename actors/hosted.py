@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from actors.base import Actor, Ref
 from actors.observer import Observer
+from actors.service import ActorsError
 
 _AT_ONCE = 16
 """Messages of one actor that the others on its host wait for; aside it is one, which may take long."""
@@ -45,6 +46,18 @@ class HostedActor(Actor):
     def takes_long(self, message: Any) -> bool:  # noqa: ARG002 - for those who know better
         """Whether a message is to be handled aside; those that came after it wait for that."""
         return False
+
+    def on_receive(self, message: Any) -> Any:
+        """Pykka's hook: what is no Exception, SystemExit say, is this actor's failure like any other.
+
+        Pykka would stop all actors then, and wait for those that need the very thread it waits on.
+        """
+        try:
+            return super().on_receive(message)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise ActorsError(f"{self.name} ended on {error!r}") from error
 
     @staticmethod
     def _create_actor_inbox() -> "_Inbox":

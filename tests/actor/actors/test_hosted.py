@@ -1,6 +1,7 @@
 """Actors on the edge's thread: Pykka's rules hold for them, and long work does not hold up the others."""
 
 import queue
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -127,6 +128,23 @@ def test_an_error_under_tell_ends_it_and_the_host_goes_on(edge: Edge, told: "que
     assert (exited.ref, type(exited.error), actor.torn_down) == (ref, ValueError, 1)
     assert not tell(ref, "too late")
     assert ask(other, "still here", _LIMIT_S) == "still here"
+
+
+def test_what_is_no_exception_ends_that_actor_alone(edge: Edge, told: "queue.Queue[Any]") -> None:
+    ref, other = Hosted.start(edge, Parent.start(told)), Hosted.start(edge)
+    tell(ref, lambda: sys.exit(3))
+    exited = told.get(timeout=_LIMIT_S)
+    assert (str(exited.error), ref.is_alive()) == ("hosted ended on SystemExit(3)", False)
+    assert ask(other, "still here", _LIMIT_S) == "still here"
+
+
+def test_what_fails_aside_is_as_loud_as_on_the_edge_itself() -> None:
+    crashes: queue.Queue[BaseException] = queue.Queue()
+    edge = Edge(on_crash=crashes.put)
+    edge.start()
+    edge.aside(boom)
+    assert isinstance(crashes.get(timeout=_LIMIT_S), ValueError)
+    edge.stop()
 
 
 def test_a_setup_that_fails_is_told_and_nothing_is_handled(edge: Edge, told: "queue.Queue[Any]") -> None:
