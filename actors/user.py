@@ -205,8 +205,8 @@ class UserActor(HostedActor):
             case Frames(life, payloads):
                 began_s = time.thread_time()
                 instructions = state.frames(life, payloads, now)
-                if self._channel is not None and life == state.life:  # a life's channel counts its own
-                    self._channel.ack(len(payloads), time.thread_time() - began_s)
+                if life == state.life:  # a life's channel counts its own
+                    self._charge(began_s, len(payloads))
                 for payload in payloads:
                     self.observer.frame("in", kind_name(payload), len(payload))
                 return instructions
@@ -338,10 +338,10 @@ class UserActor(HostedActor):
                 case Gone():
                     self.stop()
 
-    def _charge(self, began_s: float) -> None:
-        """Have the jail's pace pay for what it had done: a small frame may ask for much."""
+    def _charge(self, began_s: float, frames: int = 0) -> None:
+        """Have the jail's pace pay for ``frames`` and what they led to: a small one may ask for much."""
         if self._channel is not None:
-            self._channel.ack(0, time.thread_time() - began_s)
+            self._channel.ack(frames, time.thread_time() - began_s)
 
     def _told(
         self, question: Question, kind: type[ApprovalKept | ApprovalSettled]

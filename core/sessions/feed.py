@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-import structlog
-
 from core.loop_calls import loop_calls
 from core.sessions.events import SessionEvent
 
@@ -21,8 +19,6 @@ _EVENT_BYTES = 600
 """What an event takes in memory beside its data, its encoded form included."""
 _MAX_COMING = 4_096
 """Events on their way to a loop that is late; what is dropped is read from the disk."""
-
-_log = structlog.get_logger()
 
 
 class Window:
